@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type Options struct {
 	// RingRecords is the capacity of one CPU's ring in records; the manager keeps as
 	// many drained records. 0: unknown.
 	RingRecords int
+	// RecordsSince is when the recorder began, in CLOCK_MONOTONIC nanoseconds; 0: now.
+	RecordsSince uint64
 	// RTPriority, 1 to 99, runs the threads that read the recorder and write snapshots
 	// as SCHED_FIFO, so that they keep up on an overloaded machine; 0: normal priority.
 	// Needs CAP_SYS_NICE.
@@ -322,7 +325,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		m.writeAll()
 	}()
-	m.history = newHistory(int(m.resized.Load()), linux.Monotonic())
+	m.history = newHistory(int(m.resized.Load()), cmp.Or(m.opts.RecordsSince, linux.Monotonic()))
 	m.loop(ctx)
 	close(m.queue)
 

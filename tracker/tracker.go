@@ -26,6 +26,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/install"
 	"github.com/tailcam/tailcam/tracker/kernel"
 	"github.com/tailcam/tailcam/tracker/pair"
+	"github.com/tailcam/tailcam/tracker/pins"
 	"github.com/tailcam/tailcam/tracker/reader"
 )
 
@@ -76,6 +77,13 @@ type Options struct {
 	// TrackSelf also reports what this process does. Tests only: with
 	// snapshots it would feed on itself.
 	TrackSelf bool
+	// Pins keeps the kernel side beyond this process, and may have one that another
+	// process has left: see Takeover. Nil: nothing does.
+	Pins pins.Store
+	// RingReason is what Ring was derived from, if it was measured: see KeptRing.
+	RingReason string
+	// Version of tailcam, for who takes over.
+	Version string
 }
 
 func (o *Options) withDefaults() Options {
@@ -128,6 +136,7 @@ func (o *Options) kernel(histograms int) *kernel.Options {
 		},
 		Chains: o.Chains, ChainAge: o.ChainAge, Ring: o.Ring, Buffer: o.Buffer,
 		OutlierNS: each, BurstNS: burst, Histograms: histograms, IRQFloor: o.IRQFloor, TrackSelf: o.TrackSelf,
+		Pins: o.Pins, RingReason: o.RingReason, Version: o.Version,
 	}
 }
 
@@ -152,6 +161,15 @@ type Tracker struct {
 // that this kernel cannot serve are left out: see Inactive. Needs kernel 6.1+
 // with BTF, and CAP_BPF with CAP_PERFMON, or root.
 func New(list []rules.Rule, opts *Options) (*Tracker, error) {
+	t, err := load(list, opts, nil)
+	if taken, ok := errors.AsType[*kernel.TakeoverError](err); ok {
+		return load(list, opts, taken)
+	}
+	return t, err
+}
+
+// load is New; anew is why what is pinned must not be taken over.
+func load(list []rules.Rule, opts *Options, anew error) (*Tracker, error) {
 	types, err := kernel.LoadBTF()
 	if err != nil {
 		return nil, err
@@ -171,8 +189,13 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if !t.opts.NoHistograms {
 		t.histograms = compile.HistogramsNeeded(served)
 	}
-	if t.Objects, err = kernel.Load(plan, types, t.opts.kernel(t.histograms)); err != nil {
+	wanted := t.opts.kernel(t.histograms)
+	wanted.Anew = anew
+	if t.Objects, err = kernel.Load(plan, types, wanted); err != nil {
 		return nil, err
+	}
+	if t.histograms > 0 { // there may be more in what was taken over
+		t.histograms = t.HistogramStride()
 	}
 	if err := pairs.Load(t.Objects); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -189,10 +212,28 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if t.reader, err = reader.New(t.Objects, t.Rules, t.opts.Release); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	if err := t.Rules.Swap(served); err != nil {
+	if err := t.installFirst(served); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
+}
+
+// installFirst installs the first rules of this process.
+func (t *Tracker) installFirst(list []rules.Rule) error {
+	if !t.Takeover().Taken {
+		return t.Rules.Swap(list)
+	}
+	err := t.Rules.Resume(list)
+	if err == nil {
+		err = t.Rules.Swap(list)
+	}
+	if err == nil { // hooks of pairs have ended with the process before
+		_, err = t.Objects.ReclaimPairs(nil)
+	}
+	if err != nil {
+		return &kernel.TakeoverError{Err: err}
+	}
+	return nil
 }
 
 // leaveOut drops rules that this kernel cannot serve, and notes why.
@@ -258,7 +299,7 @@ func (t *Tracker) Fits(rule *rules.Rule) error {
 }
 
 // Configure changes options while everything runs (see kernel.Objects, Replace): Groups,
-// Ring (but not from or to 0), IRQFloor, Rate and Burst. With another Ring, Recorder returns
+// Ring (but not from or to 0) with RingReason, IRQFloor, Rate and Burst. With another Ring, Recorder returns
 // the new rings from here on. If it fails, nothing has changed. It takes a second or more.
 func (t *Tracker) Configure(change func(*Options)) error {
 	types, err := kernel.LoadBTF()
@@ -277,7 +318,7 @@ func (t *Tracker) Configure(change func(*Options)) error {
 		return err
 	}
 	o := &t.opts
-	o.Groups, o.Ring, o.IRQFloor, o.Rate, o.Burst = opts.Groups, opts.Ring, opts.IRQFloor, opts.Rate, opts.Burst
+	o.Groups, o.Ring, o.RingReason, o.IRQFloor, o.Rate, o.Burst = opts.Groups, opts.Ring, opts.RingReason, opts.IRQFloor, opts.Rate, opts.Burst
 	t.Rules.SetRate(opts.rate())
 	return nil
 }

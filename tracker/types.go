@@ -35,6 +35,8 @@ type (
 	PairCounters = abi.PairState
 	// Pressure is what the rate limit has done to a rule since New.
 	Pressure = install.Pressure
+	// Takeover is how the kernel side came about.
+	Takeover = kernel.Takeover
 	// Probe is one hook of the kernel and whether this kernel has it.
 	Probe = kernel.Probe
 	// ProgramStats is what the kernel has counted of one attached program.
@@ -85,6 +87,9 @@ func Events() ([]Event, error) { return kernel.Events() }
 
 // OverrideClass names an override by its conditions.
 var OverrideClass = compile.OverrideClass
+
+// KeptRing is the size of the rings that could be taken over.
+var KeptRing = kernel.KeptRing
 
 // PresentCPUs is how many CPUs have a ring of plain memory.
 var PresentCPUs = kernel.PresentCPUs

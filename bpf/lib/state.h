@@ -11,8 +11,8 @@
 
 #define NSEC_PER_SEC 1000000000ULL
 
-/* The daemon's own process: what it does is never an outlier. */
-const volatile u32 self_pid;
+/* The daemon's own process: what it does is never an outlier. Set anew by one that takes over; read past floors only. */
+volatile u32 self_pid;
 
 /* Not x86: releasing a slot needs a barrier. */
 const volatile bool weakly_ordered;

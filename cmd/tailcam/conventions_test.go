@@ -178,6 +178,7 @@ func TestData(t *testing.T) {
 		"snapshots pin":  "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
 		"snapshots rm": "", "snapshots prune": "snapshots prune --dry-run --keep-count 1", "reload": "reload",
 		"threshold list": "threshold list", "threshold set": "threshold set wakeup 2ms", "threshold clear": "threshold clear --all",
+		"uninstall-check": "",
 	}
 	for _, cmd := range commands() {
 		if cmd.Flags().Lookup("output") == nil {

@@ -146,7 +146,7 @@ timed out, or there is no snapshot yet to explain, show, export or compare.`,
 	group("Analysis commands (no daemon needed):", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
 	group("Runtime settings:", newThreshold(c), newPause(c), newResume(c), newReload(c))
 	group("Span commands:", newBegin(c), newEnd(c))
-	group("Troubleshooting commands:", newDoctor(c), newBugtool(c))
+	group("Troubleshooting commands:", newDoctor(c), newBugtool(c), newUninstallCheck(c))
 	group("", newVersion(c), newMan())
 	root.SetGlobalNormalizationFunc(canonicalFlag)
 	return root

@@ -10,6 +10,7 @@ import (
 	"github.com/tailcam/tailcam/internal/doctor"
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/internal/fleet"
+	"github.com/tailcam/tailcam/internal/leftovers"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -33,6 +34,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[eventcost.Event]():   "event",
 	reflect.TypeFor[events.Outlier]():    "outlier",
 	reflect.TypeFor[explain.Report]():    "explanation",
+	reflect.TypeFor[leftovers.Item]():    "leftover",
 	reflect.TypeFor[packed]():            "packed",
 	reflect.TypeFor[fleet.Event]():       "fleet-event",
 	reflect.TypeFor[fleet.Top]():         "fleet-top",

@@ -48,6 +48,7 @@ func (c *cli) printStatus(s *api.Status) {
 	if s.Calls32 != "" {
 		c.out.Printf("32-bit calls: %s\n", term.Clean(s.Calls32))
 	}
+	c.printPins(s.Pins)
 	c.printCost(s.Cost)
 	c.printRecorder(s.Recorder)
 	c.printTables(s.Tables)
@@ -56,6 +57,25 @@ func (c *cli) printStatus(s *api.Status) {
 	c.printSnapshotsStatus(s.Snapshots)
 	c.printReloadStatus(s.Reload)
 	c.printOTLP(s.OTLP)
+}
+
+func (c *cli) printPins(p *api.PinStatus) {
+	switch {
+	case p == nil:
+		return
+	case p.Error != "":
+		c.out.Printf("nothing is pinned: %s\n", term.Clean(p.Error))
+		return
+	}
+	c.out.Printf("pinned: %s", term.Clean(p.Where))
+	switch {
+	case p.TakenOver:
+		c.out.Printf("; taken over from %s, after %s in which %s outliers came and %s were lost", term.Clean(p.From),
+			term.Duration(p.GapNS), term.Count(p.Unread), term.Count(p.Lost))
+	case p.Reason != "":
+		c.out.Printf("; loaded anew: %s", term.Clean(p.Reason))
+	}
+	c.out.Printf("\n")
 }
 
 func (c *cli) printOTLP(o *api.OTLPStatus) {

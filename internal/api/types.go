@@ -81,6 +81,20 @@ type Status struct {
 	Reload    *Reload         `json:"reload,omitempty"`   // the last one; null: none yet
 	OTLP      *OTLPStatus     `json:"otlp,omitempty"`     // null: nothing is sent
 	Calls32   string          `json:"calls_32,omitempty"` // how far syscall rules see 32-bit programs; empty: wholly
+	Pins      *PinStatus      `json:"pins,omitempty"`     // null: nothing is pinned
+}
+
+// PinStatus is what of the kernel side outlives the daemon if that dies, and what was
+// taken over from the daemon before.
+type PinStatus struct {
+	Where     string `json:"where,omitempty"`  // directory, or systemd; empty: nothing is pinned, see Error
+	Error     string `json:"error,omitempty"`  // why nothing is pinned, although it should be
+	TakenOver bool   `json:"taken_over"`       // the kernel side was taken over
+	From      string `json:"from,omitempty"`   // version of the daemon before
+	Reason    string `json:"reason,omitempty"` // why its kernel side was not taken over; empty: it was, or there was none
+	GapNS     int64  `json:"gap_ns,omitempty"` // for which nobody read outliers; up to a second too long
+	Unread    uint64 `json:"unread,omitempty"` // outliers that it had not read, and that were read since
+	Lost      uint64 `json:"lost,omitempty"`   // outliers that found the ring buffer full in the gap
 }
 
 // OTLPStatus is what an OpenTelemetry collector was sent.

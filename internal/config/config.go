@@ -18,6 +18,7 @@ type Config struct {
 	Rules      []string               // rule files, and directories of them
 	Again      func() (Config, error) // reads it again, from the same flags; nil: it cannot. Not a key.
 	Reload     Reload
+	Pin        string // where the kernel side is kept if the daemon dies: PinAuto, PinOff, or a directory
 	Socket     Socket
 	Recorder   Recorder
 	Snapshots  Snapshots
@@ -32,6 +33,15 @@ type Config struct {
 	OTLP       OTLP
 	Log        Log
 }
+
+// Values of Config.Pin that are no directories.
+const (
+	PinAuto = "auto" // with systemd, if that offers it
+	PinOff  = "off"
+)
+
+// DefaultPinDir is what --pin alone means.
+const DefaultPinDir = "/sys/fs/bpf/tailcam"
 
 // Reload is when the daemon reads its files again without being told to.
 type Reload struct {

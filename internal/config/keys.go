@@ -41,6 +41,8 @@ func keys() []key {
 			setRules),
 		boolean("reload.watch", "false", "reload when files change: `true or false`",
 			func(c *Config) *bool { return &c.Reload.Watch }),
+		text("pin", PinAuto, "`where` the kernel side is kept if the daemon dies: auto: by systemd, if its unit says so; "+
+			"off: nowhere; or a directory of a BPF file system", "auto, off, or an absolute path", setPin),
 		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line",
 			"a path of at most 107 bytes", setSocketPath),
 		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group",
@@ -318,6 +320,14 @@ func setRules(c *Config, v []string) string {
 		}
 		c.Rules = append(c.Rules, abs)
 	}
+	return ""
+}
+
+func setPin(c *Config, s string) string {
+	if s != PinAuto && s != PinOff && !filepath.IsAbs(s) {
+		return "is not an absolute path"
+	}
+	c.Pin = s
 	return ""
 }
 

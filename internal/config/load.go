@@ -35,6 +35,7 @@ func AddFlags(flags *pflag.FlagSet) {
 			flags.String(k.flag(), k.def[0], k.usage)
 		}
 	}
+	flags.Lookup("pin").NoOptDefVal = DefaultPinDir
 }
 
 // AddFileFlag adds --config alone.

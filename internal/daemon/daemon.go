@@ -32,6 +32,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
+	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // daemon holds the parts in the order of their creation.
@@ -57,6 +58,13 @@ type daemon struct {
 	kernel     *tracker.Tracker
 	recorder   *flight.Resizable // nil: disabled
 	ring       int               // bytes per CPU, as asked for; under change while it runs
+	ringFor    string            // what that was measured for; empty: it was not
+
+	pins      pins.Store // nil: nothing is pinned
+	pinError  string     // why not, although it should be
+	gapLogged bool       // used by housekeeping
+
+	unpinLogged bool // used by the start, then by housekeeping
 
 	coverShort  time.Time // since when the history is too short; used by housekeeping
 	coverLogged bool
@@ -118,6 +126,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 	}{
 		{"read rules", d.readRules, nil},
 		{"listen", d.listen, func() error { return d.socket.Close() }},
+		{"open the pins", d.openPins, d.closePins},
 		{"listen for scrapes", d.listenMetrics, d.closeMetrics},
 		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
@@ -240,10 +249,13 @@ func (d *daemon) loadKernel() (err error) {
 		Release:  d.releaseRecorder,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
+
+		Pins: d.pins, RingReason: d.ringFor, Version: version.String(),
 	})
 	if err != nil {
 		return err
 	}
+	d.logTakeover()
 	d.thresholds = adaptive.NewController(d.kernel)
 	d.storms.Rate = d.cfg.Outliers.Rate
 	d.logInactive()
@@ -283,7 +295,7 @@ func (d *daemon) openManager() (err error) {
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
 		Host:        snapshot.HostInfo{Tailcam: version.String()},
-		RingRecords: d.recorder.Capacity(),
+		RingRecords: d.recorder.Capacity(), RecordsSince: d.kernel.RecordsSince(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		OnDone:      d.afterSnapshot,
 		Guard:       d.guard,
@@ -297,6 +309,7 @@ func (d *daemon) openManager() (err error) {
 
 // announce tells the log and systemd that the daemon is running.
 func (d *daemon) announce() {
+	d.kernel.Leave(true) // from now on there is something to lose
 	d.notifyReady()
 	d.mu.Lock()
 	n := len(d.rules)
@@ -355,6 +368,7 @@ func (d *daemon) serve(ctx context.Context) error {
 
 	<-ctx.Done()
 	d.log.Info("stopping")
+	d.leaveKernel(context.Cause(ctx))
 	d.notifyStopping()
 	d.stop(stages)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

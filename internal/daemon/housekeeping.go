@@ -72,8 +72,10 @@ func (d *daemon) survive(p guard.Place, turn func() error) error {
 
 func (d *daemon) everySecond() error {
 	d.kernel.LookForNarrow()
+	d.noteGap()
+	d.notePinError()
 	// Each on its own: what fails must not keep the rest from being done.
-	return errors.Join(d.kernel.KeepTicking(), d.restoreSocket(), d.watchRecorder())
+	return errors.Join(d.kernel.NoteAlive(), d.kernel.KeepTicking(), d.restoreSocket(), d.watchRecorder())
 }
 
 // restoreSocket listens again where somebody has removed the socket.

@@ -68,11 +68,15 @@ func (d *daemon) resizeRecorder(c *config.Config) error {
 	if d.recorder == nil {
 		return nil // for the next start
 	}
+	reason, err := ringReason(&c.Recorder)
+	if err != nil {
+		return err
+	}
 	ring, err := d.ringSize(&c.Recorder)
 	if err != nil {
 		return err
 	}
-	if err := d.kernel.Configure(func(o *tracker.Options) { o.Ring = ring }); err != nil {
+	if err := d.kernel.Configure(func(o *tracker.Options) { o.Ring, o.RingReason = ring, reason }); err != nil {
 		return err
 	}
 	d.ring = ring

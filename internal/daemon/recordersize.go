@@ -17,7 +17,14 @@ const coverSample = time.Second
 
 // sizeRecorder sets the size of the recorder's rings.
 func (d *daemon) sizeRecorder() (err error) {
-	d.ring, err = d.ringSize(&d.cfg.Recorder)
+	r := &d.cfg.Recorder
+	if d.ringFor, err = ringReason(r); err != nil {
+		return err
+	}
+	if d.ring = tracker.KeptRing(d.pins, d.ringFor); d.ring > 0 {
+		return nil // measured by the daemon before
+	}
+	d.ring, err = d.ringSize(r)
 	return err
 }
 

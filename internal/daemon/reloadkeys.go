@@ -94,6 +94,7 @@ var restartKeys = []struct{ name, why string }{
 	{"socket", "clients and the next start find this daemon by its socket"},
 	{"symbols", "the helpers are started with their limits"},
 	{"reload", "files are watched, or not, from the start"},
+	{"pin", "what the kernel side is kept in is opened at the start"},
 	{"log.format", "the log is opened once"},
 }
 

@@ -51,6 +51,7 @@ func (d *daemon) Status(context.Context) api.Status {
 	s.Reload = d.reloaded
 	d.mu.Unlock()
 	s.OTLP = d.otlpStatus()
+	s.Pins = d.pinStatus()
 	calls := d.kernel.CallFunctions()
 	s.Calls32 = calls32(&calls)
 	return s

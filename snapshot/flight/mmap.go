@@ -44,8 +44,17 @@ func NewMmap(kernel Kernel) (*Mmap, error) {
 		raw:    raw, slots: unsafe.Slice((*slot)(unsafe.Pointer(&raw[0])), rings.MaxEntries()),
 		ring: ring, read: make([]uint64, len(kernel.Recorded())), open: make([]uint64, len(kernel.Recorded())),
 	}
-	m.noteDrained(kernel.Recorded()) // other rings may have been there before
+	m.countFrom(kernel.Recorded())
 	return m, nil
+}
+
+// countFrom has Unread count what these rings hold, perhaps of a daemon before, and not what
+// other rings held before them.
+func (m *Mmap) countFrom(cpus []tracker.CPUCounters) {
+	m.noteDrained(cpus)
+	for i := range cpus {
+		m.drained[i] -= min(cpus[i].Position[0], m.drained[i])
+	}
 }
 
 // Capacity implements Recorder. One part is about to be overwritten.

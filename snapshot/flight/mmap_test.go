@@ -114,6 +114,23 @@ func TestMmapReadsEachRecordOnce(t *testing.T) {
 	}
 }
 
+// TestMmapUnread: what the rings hold of a daemon before is unread, what other rings held is
+// not.
+func TestMmapUnread(t *testing.T) {
+	w := newWriter(8)
+	for range 100 {
+		w.write()
+	}
+	m := w.recorder()
+	m.countFrom([]tracker.CPUCounters{{Recorded: 5000, Position: [2]uint64{100, 0}}})
+	assert.Equal(t, m.drained[0], uint64(4900))
+	m.countFrom(w.Recorded())
+	assert.Equal(t, m.Unread(), 100)
+	_, err := m.Drain()
+	assert.NilError(t, err)
+	assert.Equal(t, m.Unread(), 0)
+}
+
 // A writer that does not wait for the reader: what is read is whole, and what
 // is not is counted.
 func TestMmapReadsWhileItIsWritten(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // that vanished first before the others.
 type RuleIDs struct {
 	Of   map[string]uint8
-	gone []string // has a number, but is not live; the longest first
+	Gone []string // has a number, but is not live; the longest first
 }
 
 // NewID is a number that a rule gets.
@@ -30,13 +30,13 @@ func (ids *RuleIDs) Assign(names []string) (after RuleIDs, fresh []NewID) {
 	for name, id := range ids.Of {
 		after.Of[name] = id
 		taken[id] = true
-		if !slices.Contains(names, name) && !slices.Contains(ids.gone, name) {
-			after.gone = append(after.gone, name)
+		if !slices.Contains(names, name) && !slices.Contains(ids.Gone, name) {
+			after.Gone = append(after.Gone, name)
 		}
 	}
-	slices.Sort(after.gone) // of those that vanish now none is before the others
-	before := slices.DeleteFunc(slices.Clone(ids.gone), func(name string) bool { return slices.Contains(names, name) })
-	after.gone = append(before, after.gone...)
+	slices.Sort(after.Gone) // of those that vanish now none is before the others
+	before := slices.DeleteFunc(slices.Clone(ids.Gone), func(name string) bool { return slices.Contains(names, name) })
+	after.Gone = append(before, after.Gone...)
 	for _, name := range names {
 		if _, known := after.Of[name]; known {
 			continue
@@ -45,7 +45,7 @@ func (ids *RuleIDs) Assign(names []string) (after RuleIDs, fresh []NewID) {
 		if free := slices.Index(taken[:], false); free >= 0 {
 			n.ID = uint8(free)
 		} else {
-			n.Former, after.gone = after.gone[0], after.gone[1:]
+			n.Former, after.Gone = after.Gone[0], after.Gone[1:]
 			n.ID = after.Of[n.Former]
 			delete(after.Of, n.Former)
 		}

@@ -22,7 +22,10 @@ func (r *Rules) Decide(raw *abi.Outlier, last bool) (o *events.Outlier, wait boo
 	defer r.mu.Unlock()
 	g := r.generation(raw.Generation)
 	i := int(raw.Rule) % abi.MaxRules
-	if g == nil || i >= len(g.Sources) {
+	if g != nil && r.inherited > 0 && g.Number <= r.inherited {
+		r.unread++
+	}
+	if g == nil || i >= len(g.Sources) || g.Sources[i] == nil {
 		r.stale++ // of rules that were replaced too long ago
 		return nil, false
 	}
@@ -150,5 +153,5 @@ func (r *Rules) ratchet(id uint8, delay int64) (record bool, err error) {
 }
 
 func indexOf(list []*rules.Rule, name string) int {
-	return slices.IndexFunc(list, func(rule *rules.Rule) bool { return rule.Name == name })
+	return slices.IndexFunc(list, func(rule *rules.Rule) bool { return rule != nil && rule.Name == name })
 }

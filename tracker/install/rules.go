@@ -65,6 +65,10 @@ type Rules struct {
 	held      map[string]bool               // rules that are paused by Hold
 
 	noUserStacks bool // see ShedUserStacks
+
+	leap      uint32 // generations to leave out: see Resume
+	inherited uint32 // generations up to it are of an earlier daemon
+	unread    uint64 // outliers of those
 }
 
 // New returns no rules: Swap installs some.
@@ -109,7 +113,7 @@ func (r *Rules) installLocked(list []rules.Rule) error {
 	var number uint32 = 1
 	var firstSet uint16
 	if r.current != nil {
-		number = r.current.Number + 1
+		number = r.current.Number + 1 + r.leap
 		firstSet = r.current.NextSet
 		if firstSet > 1<<15 {
 			firstSet = 0 // the sets of 30,000 lists ago are long gone
@@ -131,7 +135,7 @@ func (r *Rules) installLocked(list []rules.Rule) error {
 	if err != nil {
 		return fmt.Errorf("install rules: %w", err)
 	}
-	if err := r.write(g); err != nil {
+	if err := errors.Join(r.keep(g, firstSet, ids, allotment), r.write(g)); err != nil {
 		r.forgetSets(g) // its lists would be found in those of the next one
 		return fmt.Errorf("install rules: %w", err)
 	}
@@ -140,7 +144,7 @@ func (r *Rules) installLocked(list []rules.Rule) error {
 		time.Sleep(grace) // programs at work when the generation flipped still read the old one
 		r.replaced = append([]*compile.Generation{before}, r.replaced[:min(len(r.replaced), maxReplaced-1)]...)
 	}
-	r.current, r.list, r.allotment, r.ids = g, list, allotment, ids
+	r.current, r.list, r.allotment, r.ids, r.leap = g, list, allotment, ids, 0
 	if before != nil {
 		r.forgetSets(before)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
@@ -37,13 +38,16 @@ type links struct {
 // nothing is left pending by the start. The recorder's rings should stand in
 // Banks by then.
 func (o *Objects) Attach() error {
+	if o.pinning.takeover.Taken {
+		return o.attachTaken()
+	}
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
 		j := o.hooks[h.Program]
 		if j == nil {
 			continue
 		}
-		a, err := attach(h, j)
+		a, err := o.attachHook(h, j)
 		if err != nil && h.Trackers() == nil {
 			o.Plan().Unrecorded[h.Site()] = err
 			continue
@@ -53,7 +57,10 @@ func (o *Objects) Attach() error {
 		}
 		o.AddLink(a)
 	}
-	return o.seedNames()
+	err := o.seedNames()
+	o.pinning.since = linux.Monotonic()
+	o.pinComplete()
+	return err
 }
 
 // AddLink takes over what was attached elsewhere: Stop detaches it.
@@ -162,7 +169,7 @@ func (o *Objects) Stop() error {
 			slow = append(slow, a)
 			continue
 		}
-		errs = append(errs, a.Link.Close())
+		errs = append(errs, o.endLink(a.Link))
 	}
 	done := make(chan error, 1)
 	go func() { done <- closeLinks(slow) }()

@@ -60,6 +60,12 @@ func (j *Jump) To(p *ebpf.Program) error {
 	return nil
 }
 
+// runs is the id of the program that its hook runs.
+func (j *Jump) runs() (id ebpf.ProgramID, err error) {
+	err = j.table.Lookup(uint32(0), &id)
+	return id, err
+}
+
 // Close unloads it. It must be detached before.
 func (j *Jump) Close() error { return errors.Join(j.Program.Close(), j.table.Close()) }
 

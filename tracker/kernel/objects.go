@@ -23,6 +23,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/kinds"
+	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // Options size the kernel side.
@@ -38,6 +39,11 @@ type Options struct {
 	Histograms      int           // of one CPU; 0: no delay is counted
 	IRQFloor        time.Duration // interrupts and softirqs that take less have no record of their own
 	TrackSelf       bool          // also track this process
+
+	Pins       pins.Store `json:"-"` // keeps all of it beyond this process; nil: nothing does
+	Anew       error      `json:"-"` // why what Pins holds must not be taken over; nil: it may
+	RingReason string     // why Ring is what it is, if it was measured
+	Version    string     // of tailcam
 }
 
 // Calls are the programs that user space runs (BPF_PROG_TYPE_SYSCALL, kernel 5.14+).
@@ -72,6 +78,7 @@ type Objects struct {
 	heartbeat heartbeat
 	tables    pendingTables
 	pairsUsed atomic.Bool // also those that came with a reload
+	pinning   pinning
 
 	softirqSlots     []field // of the values of the map interrupts
 	countsPreemption bool    // the programs can read the preempt count
@@ -109,30 +116,64 @@ func (o *Objects) Plan() *Plan { return o.loaded.Load().plan }
 // HistogramStride is how many histograms one CPU has.
 func (o *Objects) HistogramStride() int { return o.loaded.Load().stride }
 
-// Load sizes the maps, sets the knobs, and passes the verifier.
+// Load sizes the maps, sets the knobs, and passes the verifier, or takes over what
+// another daemon has left in Options.Pins. An error about that is a TakeoverError.
 func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
 	o := &Objects{hooks: hooks{}}
-	n, err := o.build(plan, types, opts)
+	err := o.first(plan, types, o.prepareTakeover(opts))
+	if err != nil && o.pinning.takeover.Taken {
+		err = &TakeoverError{err}
+	}
 	if err != nil {
 		return nil, err
+	}
+	return o, nil
+}
+
+// first loads, or takes over. If it fails, nothing of this process is left.
+func (o *Objects) first(plan *Plan, types *btf.Spec, opts *Options) error {
+	n, err := o.build(plan, types, opts)
+	if err != nil {
+		return errors.Join(err, o.closeStates())
 	}
 	o.loaded.Store(n.loaded)
 	var vars struct{ bpf.TailcamVariables }
 	if err := n.collection.Assign(&vars); err != nil {
-		return nil, errors.Join(fmt.Errorf("read the kernel side: %w", err), o.Close())
+		return errors.Join(fmt.Errorf("read the kernel side: %w", err), o.Close())
 	}
 	o.Vars = vars.TailcamVariables
-	if _, err := o.Calls().LearnRegs.Run(&ebpf.RunOptions{}); err != nil {
-		return nil, errors.Join(fmt.Errorf("find the registers of user space: %w", err), o.Close())
+	self := uint32(os.Getpid())
+	if opts.TrackSelf {
+		self = ^uint32(0)
 	}
-	if err := errors.Join(n.openTables(nil), o.setUnhooked(plan)); err != nil {
-		return nil, errors.Join(err, o.Close())
+	if err := o.Vars.SelfPid.Set(self); err != nil {
+		return errors.Join(err, o.Close())
+	}
+	if n.taken {
+		err = o.take(n)
+	} else {
+		err = o.begin(n)
+	}
+	if err != nil {
+		return errors.Join(err, o.Close())
+	}
+	return nil
+}
+
+// begin prepares what was loaded anew.
+func (o *Objects) begin(n *build) (err error) {
+	if _, err := o.Calls().LearnRegs.Run(&ebpf.RunOptions{}); err != nil {
+		return fmt.Errorf("find the registers of user space: %w", err)
+	}
+	if err := errors.Join(n.openTables(nil), o.setUnhooked(n.plan)); err != nil {
+		return err
 	}
 	o.tables.use(n)
 	if o.hooks, err = newHooks(n.specs, n.programs); err != nil {
-		return nil, errors.Join(err, o.Close())
+		return err
 	}
-	return o, nil
+	o.pinLoaded()
+	return nil
 }
 
 // learn notes what no load changes.
@@ -153,6 +194,7 @@ func (o *Objects) learn(s *specs, types *btf.Spec) error {
 // build is a load of the kernel side in the making.
 type build struct {
 	*loaded
+	taken      bool // over, from another daemon
 	collection *ebpf.Collection
 	specs      map[string]*ebpf.ProgramSpec // of the programs on hooks
 	tables     [abi.Tables]pendingTable
@@ -188,7 +230,7 @@ func (o *Objects) build(plan *Plan, types *btf.Spec, opts *Options) (*build, err
 	}
 	n.constants = maps.Clone(spec.Variables)
 	kept := before.keep(spec, n.ring)
-	c, err := newCollection(spec, kept, plan.Unrecorded)
+	c, err := o.collect(n, spec, kept)
 	var refused *ebpf.VerifierError
 	switch {
 	case errors.As(err, &refused):
@@ -207,25 +249,25 @@ func (o *Objects) build(plan *Plan, types *btf.Spec, opts *Options) (*build, err
 }
 
 // open takes over what was loaded. If it fails, nothing is left.
-func (n *build) open(c *ebpf.Collection, spec *ebpf.CollectionSpec, before *loaded) error {
-	n.byName, n.programs, n.collection = maps.Clone(c.Maps), maps.Clone(c.Programs), c
-	n.specs = maps.Clone(spec.Programs)
+func (b *build) open(c *ebpf.Collection, spec *ebpf.CollectionSpec, before *loaded) error {
+	b.byName, b.programs, b.collection = maps.Clone(c.Maps), maps.Clone(c.Programs), c
+	b.specs = maps.Clone(spec.Programs)
 	var into struct {
 		bpf.TailcamMaps
 		Calls
 	}
 	if err := c.Assign(&into); err != nil {
-		return errors.Join(fmt.Errorf("read the kernel side: %w", err), n.drop(before))
+		return errors.Join(fmt.Errorf("read the kernel side: %w", err), b.drop(before))
 	}
-	n.maps, n.calls = into.TailcamMaps, into.Calls
+	b.maps, b.calls = into.TailcamMaps, into.Calls
 	var err error
-	if before != nil && n.maps.RecordRings == before.maps.RecordRings {
-		n.rings = before.rings
-	} else if n.rings, err = n.openRings(before); err != nil {
-		return errors.Join(err, n.drop(before))
+	if before != nil && b.maps.RecordRings == before.maps.RecordRings {
+		b.rings = before.rings
+	} else if b.rings, err = b.openRings(before); err != nil {
+		return errors.Join(err, b.drop(before))
 	}
-	if err := n.openMemory(); err != nil {
-		return errors.Join(err, n.drop(before))
+	if err := b.openMemory(); err != nil {
+		return errors.Join(err, b.drop(before))
 	}
 	return nil
 }
@@ -289,7 +331,6 @@ func (o *Objects) size(n *build, s *specs) error {
 	}
 	histogramCPUs := highest + 1
 	knobs := []knob{
-		{s.SelfPid, uint32(os.Getpid())},
 		{s.ChainAgeNs, uint64(n.opts.ChainAge)},
 		{s.WeaklyOrdered, runtime.GOARCH != "amd64"},
 		{s.OutlierEachNs, n.opts.OutlierNS},
@@ -297,9 +338,6 @@ func (o *Objects) size(n *build, s *specs) error {
 		{s.Histograms, n.opts.Histograms > 0},
 		{s.HistogramStride, uint32(n.stride)},
 		{s.RecordIrqFloor, uint64(n.opts.IRQFloor)},
-	}
-	if n.opts.TrackSelf {
-		knobs[0].value = ^uint32(0)
 	}
 	n.ring = abi.RingParts
 	if n.opts.Ring > 0 && len(n.plan.Groups) > 0 {
@@ -394,9 +432,12 @@ func (o *Objects) UsePairs() {
 // not, by where it would be attached, and why. Complete after Attach.
 func (o *Objects) Unrecorded() map[string]error { return o.Plan().Unrecorded }
 
-// Close stops, and unloads the kernel side.
+// Close stops, and unloads the kernel side; see Leave.
 func (o *Objects) Close() error {
-	return errors.Join(o.Stop(), o.hooks.close(), o.loaded.Load().drop(nil), o.closeTables())
+	err := o.Stop()
+	o.replacing.Lock() // whoever is at it finds that it has stopped
+	defer o.replacing.Unlock()
+	return errors.Join(err, o.closePins(), o.hooks.close(), o.loaded.Load().drop(nil), o.closeTables())
 }
 
 // EachCPU visits the state of every CPU that may come.

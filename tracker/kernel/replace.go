@@ -30,15 +30,17 @@ func (o *Objects) Replace(plan *Plan, types *btf.Spec, opts *Options) error {
 	if err != nil {
 		return errors.Join(err, n.drop(before))
 	}
-	if err := n.openTables(before); err != nil {
+	if err := o.pinBegin(); err != nil {
 		return errors.Join(err, fresh.close(), n.drop(before))
 	}
 	if err := o.change(n, before, fresh); err != nil {
+		o.pinComplete() // as before
 		return err
 	}
 	o.tables.use(n)
-	time.Sleep(shedGrace) // a program may still be at work with the old rings
+	time.Sleep(o.detachGrace()) // a program may still be at work with the old rings
 	n.rings.settle()
+	defer o.pinChanged(before)
 	var errs []error
 	if plan.Groups["sched"] && !before.plan.Groups["sched"] {
 		errs = append(errs, o.seedNames())
@@ -62,12 +64,17 @@ func (o *Objects) lacking(programs map[string]*ebpf.Program) map[string]*ebpf.Pr
 	return list
 }
 
+var errStopped = errors.New("the kernel side is stopping")
+
 // change lets n take the place of before, or changes nothing.
 func (o *Objects) change(n *build, before *loaded, fresh hooks) error {
+	if err := n.openTables(before); err != nil {
+		return errors.Join(err, fresh.close(), n.drop(before))
+	}
 	o.links.mu.Lock()
 	defer o.links.mu.Unlock()
 	if o.links.stopped {
-		return errors.Join(fresh.close(), n.drop(before))
+		return errors.Join(errStopped, fresh.close(), n.drop(before))
 	}
 	if err := o.swap(n, fresh); err != nil {
 		return errors.Join(err, o.swapBack(before, fresh), n.drop(before))
@@ -102,7 +109,7 @@ func (o *Objects) swap(n *build, fresh hooks) error {
 			}
 			continue
 		}
-		a, err := attach(h, fresh[h.Program])
+		a, err := o.attachHook(h, fresh[h.Program])
 		if err != nil && h.Trackers() == nil {
 			n.plan.Unrecorded[h.Site()] = err
 			continue

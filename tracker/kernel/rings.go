@@ -55,6 +55,7 @@ type Rings struct {
 	earlier []CPUCounters
 }
 
+// openRings maps the state of the rings. What was taken over goes on.
 func (b *build) openRings(before *loaded) (*Rings, error) {
 	const size = int(unsafe.Sizeof(abi.RecordRing{}))
 	m := b.maps.RecordRings
@@ -69,7 +70,9 @@ func (b *build) openRings(before *loaded) (*Rings, error) {
 		raw: raw, list: unsafe.Slice((*abi.RecordRing)(unsafe.Pointer(&raw[0])), n),
 	}
 	for i := range r.list {
-		r.list[i].Held[0] = 1 // the first part needs no preparation
+		if !b.taken {
+			r.list[i].Held[0] = 1 // the first part needs no preparation
+		}
 	}
 	if before != nil {
 		r.before = before.rings

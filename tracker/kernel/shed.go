@@ -58,7 +58,7 @@ func (o *Objects) shedLocked() error {
 	errs = append(errs, o.attachMissing(plan))
 	detached, err := o.detachUnwanted(plan)
 	if detached {
-		time.Sleep(shedGrace)
+		time.Sleep(o.detachGrace())
 		err = errors.Join(err, o.clearTables(plan), o.leaveInterrupts())
 	}
 	return errors.Join(append(errs, err, o.setUnhooked(plan))...)
@@ -143,7 +143,7 @@ func (o *Objects) attachMissing(plan *Plan) error {
 		if !o.links.shed[h.Program] || p == nil || !plan.keeps(h) {
 			continue
 		}
-		a, err := attach(h, p)
+		a, err := o.attachHook(h, p)
 		if err != nil {
 			errs = append(errs, err)
 			continue

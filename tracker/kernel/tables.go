@@ -145,6 +145,9 @@ func (o *Objects) addSegment(n int, p *pendingTable, more int) error {
 	}
 	segment := uint32(len(p.parts))
 	p.maps = append(p.maps, keys, slots)
+	if err := o.pinSegment(n, segment, keys, slots); err != nil {
+		return fmt.Errorf("grow the pending table of %s: %w", p.Name, err)
+	}
 	var g abi.Growth
 	// For each the kernel waits until no program is at work with what was there
 	// before (maybe_wait_bpf_programs), some 30 ms: at the same time, then.

@@ -64,7 +64,13 @@ func New(objects *kernel.Objects, rules Decider, release func()) (*Reader, error
 	if err != nil {
 		return nil, fmt.Errorf("open the outliers' ring buffer: %w", err)
 	}
-	return &Reader{ring: ring, kernel: objects, rules: rules, release: release}, nil
+	r := &Reader{ring: ring, kernel: objects, rules: rules, release: release}
+	for owner := range r.read { // not 0 if the kernel side was taken over
+		if r.read[owner], err = kernel.ReadWord(objects.Memory().RingUses, owner*ringUse+ringRead); err != nil {
+			return nil, errors.Join(fmt.Errorf("read the use of the outliers' ring buffer: %w", err), ring.Close())
+		}
+	}
+	return r, nil
 }
 
 // Close ends Read.
@@ -201,6 +207,11 @@ func (r *Reader) decided(o *events.Outlier, raw *abi.Outlier) *events.Outlier {
 	return o
 }
 
+const (
+	ringUse  = int(unsafe.Sizeof(abi.RingUse{}))
+	ringRead = int(unsafe.Offsetof(abi.RingUse{}.Read))
+)
+
 // acknowledge gives back the bytes of a sample that has been read.
 func (r *Reader) acknowledge(sample []byte) error {
 	owner := abi.RingMessages
@@ -216,6 +227,5 @@ func (r *Reader) acknowledge(sample []byte) error {
 		owner = abi.RingProgress
 	}
 	r.read[owner] += uint64(len(sample)) + abi.RingHeader
-	const size, read = int(unsafe.Sizeof(abi.RingUse{})), int(unsafe.Offsetof(abi.RingUse{}.Read))
-	return kernel.WriteWord(r.kernel.Memory().RingUses, owner*size+read, r.read[owner])
+	return kernel.WriteWord(r.kernel.Memory().RingUses, owner*ringUse+ringRead, r.read[owner])
 }

@@ -87,7 +87,7 @@ func complete(t *testing.T, dir string) {
 	assert.NilError(t, err)
 	for _, e := range entries {
 		if _, err := snapshot.ParseID(e.Name()); err != nil {
-			assert.Check(t, e.Name() == ".lock" || e.Name() == ".state" || strings.HasPrefix(e.Name(), half),
+			assert.Check(t, e.Name() == ".lock" || e.Name() == ".state" || e.Name() == ".state.new" || strings.HasPrefix(e.Name(), half),
 				"%s lies in the store", e.Name())
 			continue
 		}

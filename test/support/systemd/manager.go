@@ -233,6 +233,15 @@ func (s *Service) properties() map[string]string {
 	return p
 }
 
+// Systemctl runs a verb of systemctl on the service, to its end.
+func (s *Service) Systemctl(verb string) {
+	s.t.Helper()
+	cmd := exec.Command("systemctl", "--user", verb, service)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}, s.environment()...)
+	out, err := cmd.CombinedOutput()
+	assert.NilError(s.t, err, "systemctl %s: %s", verb, out)
+}
+
 // PID of the service's main process.
 func (s *Service) PID() int { return s.pid }
 

@@ -1,0 +1,90 @@
+package provoke
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/pins"
+)
+
+// Takeover tests that a kernel side that is left in a BPF file system is taken over, with
+// what is pending, hooks that were shed and, if grow is set, a table that has grown. The
+// test's own process is the victim.
+func Takeover(t *testing.T, grow bool) {
+	mount := t.TempDir()
+	assert.NilError(t, unix.Mount("bpf", mount, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+	t.Cleanup(func() { assert.Check(t, unix.Unmount(mount, 0)) })
+	dir := filepath.Join(mount, "pins")
+	list := []rules.Rule{{
+		Name: "asleep", Track: rules.OffCPU, Threshold: 300 * time.Millisecond, When: rules.Match{PID: []uint32{uint32(os.Getpid())}, State: []rules.State{rules.Interruptible}},
+	}}
+	load := func() (*tracker.Tracker, pins.Store) {
+		store, err := pins.OpenDir(dir)
+		assert.NilError(t, err)
+		k, err := tracker.New(list, &tracker.Options{
+			Groups: []string{"sched", "block"}, Ring: 256 << 10, Tasks: 256, MaxTasks: 8192, TrackSelf: true, Pins: store, Version: "test",
+		})
+		assert.NilError(t, err)
+		assert.NilError(t, k.Attach())
+		return k, store
+	}
+	first, store := load()
+	programs, records := len(first.Programs()), first.Recorded()
+	if grow {
+		first.Grow(abi.TableTasks)
+	}
+	before, err := first.Tables()
+	assert.NilError(t, err)
+	assert.Check(t, (before[0].Grown == 1) == grow, "%+v", before[0])
+	assert.NilError(t, first.Shed(&tracker.Shedding{Groups: []string{"block"}}))
+	assert.Check(t, len(first.Programs()) < programs, "nothing was shed")
+
+	var began, ended uint64
+	slept := make(chan struct{})
+	go func() {
+		defer close(slept)
+		began = linux.Monotonic()
+		pause := unix.NsecToTimespec((time.Second).Nanoseconds())
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &pause, nil) // a signal makes it shorter
+		ended = linux.Monotonic()
+	}()
+	time.Sleep(100 * time.Millisecond)
+	first.Leave(true)
+	assert.NilError(t, first.Close())
+	assert.NilError(t, store.Close())
+	<-slept
+
+	second, store := load()
+	how := second.Takeover()
+	assert.Check(t, how.Taken && how.Version == "test" && how.Gap > 0 && how.Lost == 0, "%+v", how)
+	assert.Equal(t, len(second.Programs()), programs)
+	tables, err := second.Tables()
+	assert.NilError(t, err)
+	assert.Check(t, tables[0].Grown == before[0].Grown && tables[0].Slots == before[0].Slots, "%+v, was %+v", tables[0], before[0])
+	for cpu, c := range second.Recorded() {
+		assert.Check(t, c.Recorded >= records[cpu].Recorded, "CPU %d: its ring began anew", cpu)
+	}
+	for {
+		o, err := second.Read()
+		assert.NilError(t, err)
+		if o.StartMono > began && o.EndMono < ended && uint64(o.DelayNS) > (ended-began)/2 {
+			t.Logf("asleep for %s of %s", time.Duration(o.DelayNS), time.Duration(ended-began))
+			break // others are of the runtime's own threads
+		}
+	}
+	assert.Check(t, second.Inherited() > 0)
+	second.Leave(false)
+	assert.NilError(t, second.Close())
+	left, err := os.ReadDir(dir)
+	assert.Check(t, err == nil && len(left) == 0, "%v stay: %v", left, err)
+	assert.NilError(t, store.Close())
+}
