@@ -39,6 +39,7 @@ type options struct {
 	files    map[string]string // guest path to host path
 	jobs     int
 	timeout  time.Duration
+	part     bool // of the matrix, in which the long tests are left out
 	memory   int
 	verbose  bool
 	record   bool
@@ -133,7 +134,7 @@ func parseFlags(args []string) (*options, error) {
 	packages := fs.String("packages", guestTests, "comma-separated packages whose tests run in the guests")
 	fs.StringVar(&opts.run, "run", "", "run only tests that match this pattern, as go test -run")
 	fs.IntVar(&opts.jobs, "j", runtime.NumCPU(), "guests at once; each keeps one CPU busy")
-	fs.DurationVar(&opts.timeout, "timeout", 10*time.Minute, "time limit of the tests in one guest")
+	fs.DurationVar(&opts.timeout, "timeout", 15*time.Minute, "time limit of the tests in one guest")
 	fs.IntVar(&opts.memory, "memory", 768, "MiB of memory of a guest")
 	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is: a number, of which the last bit counts")
 	fs.BoolVar(&opts.record, "record", false, "write what came out into "+recordFile+" and "+pageFile)
@@ -165,6 +166,7 @@ func parseFlags(args []string) (*options, error) {
 	opts.packages = strings.Split(*packages, ",")
 	var err error
 	opts.kernels, err = pick(*kernels, opts.run, *turn)
+	opts.part = *turn != everyTurn
 	return opts, err
 }
 

@@ -54,6 +54,9 @@ var targets = []target{
 	},
 }
 
+// longTests are left out of a part of the matrix: they take as long as all the others.
+const longTests = "^Test(Demo|ShippedLoad|Probes)$"
+
 // modules are what guests load, dependencies apart. A null_blk device answers
 // each request after 20 ms.
 var modules = []module{
