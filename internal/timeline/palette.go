@@ -60,6 +60,7 @@ func variables(selector string) string {
 		for i := range causes {
 			fmt.Fprintf(&b, ".%s{--c:%s}", causes[i].cause, pick(causes[i].theme))
 		}
+		fmt.Fprintf(&b, ".%s{--c:%s}", more, pick(dim))
 		return b.String()
 	}
 	return declare(func(t theme) string { return t.light }) + "\n@media (prefers-color-scheme:dark){\n" +
@@ -76,16 +77,22 @@ func classOf(c explain.Cause) string {
 	return string(explain.Unexplained)
 }
 
-// fillOf is the colour of a class as an attribute. Programs that do not know the variables
-// of CSS, as most do that are no browsers, draw this.
-func fillOf(class string) string {
+// causeColor is the light colour of a class.
+func causeColor(class string) string {
 	for i := range causes {
 		if string(causes[i].cause) == class {
-			return fillWith(causes[i].light)
+			return causes[i].light
 		}
 	}
-	return ""
+	return dim.light
 }
+
+// fillOf is the colour of a class as an attribute. Programs that do not know the variables
+// of CSS, as most do that are no browsers, draw this.
+func fillOf(class string) string { return fillWith(causeColor(class)) }
+
+// more is the class of several parts in one bar.
+const more = "more"
 
 func fillWith(color string) string { return ` fill="` + color + `"` }
 

@@ -77,12 +77,23 @@ type drawing struct {
 	b    strings.Builder
 	y    float64
 	used map[string]bool // classes of bars
+	// live draws every bar by itself, with its times and step, for a script that zooms.
+	live bool
 }
 
 func escape(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(term.Clean(s))) // a strings.Builder never fails
 	return b.String()
+}
+
+// escapeLines keeps the ends of lines, which tool tips show.
+func escapeLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = escape(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // add writes markup; text arguments must be escaped already.
@@ -133,7 +144,7 @@ func (d *drawing) picture(p *Picture) {
 		if at > 0 {
 			label = axisTime(at)
 		}
-		d.add(`<text x="%.1f" y="%.1f" class="s"%s text-anchor="middle">%s</text>`, x, top-9, attributes("s"), label)
+		d.add(`<text x="%.1f" y="%.1f" class="s axis"%s text-anchor="middle">%s</text>`, x, top-9, attributes("s"), label)
 	}
 	for i := range p.Rows {
 		d.row(p, i, top+svgRow*float64(i))
@@ -166,7 +177,11 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 		kind = `class="other" opacity="0.75"`
 	}
 	d.add(`<g %s>`, kind)
-	for _, s := range p.strips(row) {
+	strips := p.strips
+	if d.live {
+		strips = each
+	}
+	for _, s := range strips(row) {
 		x, end := p.x(s.From), p.x(s.To)
 		width := max(end-x, 0.6)
 		high, down := svgBar, (svgRow-svgBar)/2
@@ -175,8 +190,12 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 		}
 		class := classOf(s.Cause)
 		d.used[class] = true
-		d.add(`<rect class="bar %s"%s x="%.2f" y="%.1f" width="%.2f" height="%.1f" rx="%.1f"><title>%s</title></rect>`,
-			class, fillOf(class), x, y+down, width, high, min(3, width/3), escape(s.tip(p.From)))
+		times := ""
+		if d.live {
+			times = fmt.Sprintf(` data-from="%d" data-to="%d" data-step="%d"`, s.From-p.From, s.To-p.From, s.Step)
+		}
+		d.add(`<rect class="bar %s"%s x="%.2f" y="%.1f" width="%.2f" height="%.1f" rx="%.1f"%s><title>%s</title></rect>`,
+			class, fillOf(class), x, y+down, width, high, min(3, width/3), times, escapeLines(s.tip(p.From)))
 		for _, words := range []string{s.Text, term.CauseWords(s.Cause)} {
 			if row.Path && small.pixels(words)+8 < width {
 				d.text(x+width/2, y+svgRow/2+4, "in", words)
@@ -236,6 +255,15 @@ func (p *Picture) strips(row *Row) []strip {
 	return out
 }
 
+// each makes a strip of every bar.
+func each(row *Row) []strip {
+	out := make([]strip, len(row.Bars))
+	for i := range row.Bars {
+		out[i] = strip{Bar: row.Bars[i], count: 1}
+	}
+	return out
+}
+
 // arrows draws where the path comes from.
 func (d *drawing) arrows(p *Picture, top float64) {
 	for i, a := range p.Arrows {
@@ -247,8 +275,12 @@ func (d *drawing) arrows(p *Picture, top float64) {
 		if from < to {
 			tip = -tip
 		}
-		d.add(`<path class="wake" stroke="%s" stroke-width="1.3" fill="none" d="M%.1f %.1fL%.1f %.1f"/><path class="tip" d="M%.1f %.1fl-3.5 %.1fh7z"/>`,
-			foreground.light, x, from, x, to+tip, x, to+tip, 6*sign(tip))
+		time := ""
+		if d.live {
+			time = fmt.Sprintf(` data-at="%d" data-x="%.2f"`, a.At-p.From, x)
+		}
+		d.add(`<g class="arrow"%s><path class="wake" stroke="%s" stroke-width="1.3" fill="none" d="M%.1f %.1fL%.1f %.1f"/><path class="tip" d="M%.1f %.1fl-3.5 %.1fh7z"/></g>`,
+			time, foreground.light, x, from, x, to+tip, x, to+tip, 6*sign(tip))
 	}
 }
 
@@ -294,7 +326,7 @@ func (d *drawing) parts(title string, parts []explain.Part, whole int64) {
 		d.part(classOf(p.Cause), partText(p), p.NS, whole)
 	}
 	if len(rest) > 0 {
-		d.part("unexplained", fmt.Sprintf("%d more", len(rest)), sum(rest), whole)
+		d.part(more, fmt.Sprintf("%d more", len(rest)), sum(rest), whole)
 	}
 	d.y += 8
 }

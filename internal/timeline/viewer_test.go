@@ -115,6 +115,8 @@ func run(picture image.Image, x, y int, want string) float64 {
 func near(c color.Color, want string) bool {
 	rgb, err := strconv.ParseUint(strings.TrimPrefix(want, "#"), 16, 32)
 	r, g, b, _ := c.RGBA()
-	close := func(a uint32, shift int) bool { return max(a>>8, uint32(rgb>>shift)&0xff)-min(a>>8, uint32(rgb>>shift)&0xff) < 6 }
+	close := func(a uint32, shift int) bool {
+		return max(a>>8, uint32(rgb>>shift)&0xff)-min(a>>8, uint32(rgb>>shift)&0xff) < 6
+	}
 	return err == nil && close(r, 16) && close(g, 8) && close(b, 0)
 }
