@@ -37,9 +37,12 @@ func newExplain(c *cli) *cobra.Command {
 		Long: `Read a snapshot, the newest by default, and explain each of its outliers: where
 the time went, to the microsecond, what it waited for and why. The critical path is
 drawn as a timeline with a row for each task. Needs neither root nor the daemon. The
-method is described in docs/explain.md. html is one page that loads nothing, to be mailed
-or attached, with a time line that zooms, stacks and parts; svg a picture of it; json prints the contents of explain.json, with
-the field schema.
+method is described in docs/explain.md.
+
+  text  for the terminal
+  svg   a picture
+  html  a page that loads nothing, to be mailed: a time line that zooms, stacks, parts
+  json  the contents of explain.json, with the field schema
 
 Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		Example: `  tailcam explain

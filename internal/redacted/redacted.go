@@ -61,6 +61,7 @@ func Copy(ctx context.Context, dst, src string, kinds []redact.Kind) (*redact.Su
 	if err := errors.Join(convert(names, c.walk(tasks)), convert(meta, c.walk(described))); err != nil {
 		return nil, err
 	}
+	names.Version = snapshot.NamesVersion // of the file that is written, also where there was none
 	report, err := catalog.ExplainTrace(filepath.Join(dst, snapshot.TraceDir), meta, names)
 	if err != nil {
 		return nil, fmt.Errorf("redact: %w", err)
