@@ -139,7 +139,11 @@ func (p *Pseudonyms) pseudonym(kind Kind, name string) string {
 	if p.names[kind] == nil {
 		p.names[kind] = map[string]string{}
 	}
-	with := fmt.Sprintf("%s-%d", strings.TrimSuffix(strings.Replace(string(kind), "addresses", "address", 1), "s"), len(p.names[kind])+1)
+	one := strings.TrimSuffix(string(kind), "s")
+	if kind == Addresses {
+		one = "address"
+	}
+	with := fmt.Sprintf("%s-%d", one, len(p.names[kind])+1)
 	p.names[kind][name] = with
 	p.issued[with] = true
 	p.learn(known{name: name, kind: kind, with: with})
