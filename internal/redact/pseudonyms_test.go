@@ -61,7 +61,8 @@ func FuzzPseudonyms(f *testing.F) {
 		assert.Check(t, with == p.Name(Commands, name))
 		p.Name(Files, more)
 		out := p.Text(in)
-		if word := firstWord(name); word == name && len(name) > 0 && !strings.Contains("command-1 file-1 address user others "+Marker, name) {
+		const ours = "command-1 file-1 address user others " + Marker
+		if word := firstWord(name); word == name && len(name) > 0 && !strings.Contains(ours, word) {
 			for w := range strings.FieldsFuncSeq(out, func(r rune) bool { return !isWord(r) }) {
 				if w == name && !strings.Contains(with, name) {
 					assert.Check(t, strings.Contains(more, name), "%q is still in %q, of %q", name, out, in)

@@ -190,7 +190,7 @@ func TestHostilePageInBrowser(t *testing.T) {
 	}
 	dom := browse(t, htmlOf(t, hostilePage()), "")
 	title := regexp.MustCompile(`<title>([^<]*)</title>`).FindStringSubmatch(dom)
-	assert.Assert(t, title != nil && strings.Contains(html.UnescapeString(title[1]), "onerror"), "%q", title)
+	assert.Assert(t, len(title) == 2 && strings.Contains(html.UnescapeString(title[1]), "onerror"), "%q", title)
 	assert.Check(t, !strings.Contains(dom, "<img"))
 	assert.Check(t, !strings.Contains(dom, `class="tools" hidden`), "the page's own script has not run")
 }
