@@ -30,7 +30,7 @@ func TestPackRedacted(t *testing.T) {
 	shell, file := filepath.Join(dir, "acmebillingd"), filepath.Join(dir, "acme-invoices.db")
 	data, err := os.ReadFile("/bin/dash")
 	assert.NilError(t, err)
-	assert.NilError(t, os.WriteFile(shell, data, 0o755)) //nolint:gosec // it is to be run
+	assert.NilError(t, os.WriteFile(shell, data, 0o755))
 	assert.NilError(t, os.WriteFile(file, []byte("one\n"), 0o600))
 	secrets := []string{"acmebillingd", "acme-invoices.db", "acme-argument-hunter22", "/home/annabel/ledger", "annabel", "10.77.66.55"}
 	pid := background(t, shell, "-c", "while :; do read x <"+file+"; sleep 0.02; done", "acme-argument-hunter22", "/home/annabel/ledger", "10.77.66.55")
