@@ -315,7 +315,7 @@ deps-test:
 		nginx-light='a server whose answers are slow' \
 		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
 		prometheus='scrapes the daemon; promtool' \
-		protobuf-compiler='reads what is exported to Perfetto' chromium='opens flame graphs' \
+		protobuf-compiler='reads what is exported to Perfetto' chromium='opens pages and flame graphs' librsvg2-bin='draws pictures as no browser does' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 
 .PHONY: deps-unit
