@@ -155,11 +155,14 @@ func TestShippedActions(t *testing.T) {
 	for _, path := range paths {
 		name := filepath.Base(path)
 		copied := writeFile(t, filepath.Join(h.dir, name), readText(t, path), 0o755)
-		if strings.HasPrefix(name, "ship") {
+		switch name {
+		case "ship.sh":
 			actions = append(actions, "  - run: ["+copied+", "+target+"]", "  - run: ["+copied+", \""+got.url+"\"]")
-			continue
-		}
-		actions = append(actions, "  - run: ["+copied+"]")
+		case "notify.sh":
+			actions = append(actions, "  - run: ["+copied+", \""+got.url+"\"]")
+		case "save-top.sh":
+			actions = append(actions, "  - run: ["+copied+"]")
+		} // the others need tools: see the tests of snapshot/action
 	}
 	writeFile(t, h.rules, rulesFile(napRule("nap", uid, append([]string{"snapshot: {after: 5ms, every: 1h}", "actions:"}, actions...)...)), 0o644)
 	d := h.start(t)
