@@ -10,9 +10,9 @@
 #       every: 10m
 #       per: culprit
 #
-# Usage: dump-stacks.sh [-b]. With -b, dump the culprit instead of the slow process: the first
-# number in brackets in its name. gdb stops the process for as long as it reads, often a second;
-# py-spy and jstack stop it for milliseconds. As root, the tool runs as the user of the process:
+# Usage: dump-stacks.sh [-b]. With -b, dump the process of the culprit instead of the slow one. gdb
+# stops the process for as long as it reads, often a second; py-spy and jstack stop it for
+# milliseconds. As root, the tool runs as the user of the process:
 # what it reads of the process can do no more than that user. If kernel.yama.ptrace_scope is not 0,
 # only processes of root can be dumped.
 set -eu
@@ -29,7 +29,13 @@ have() {
 pid=${TAILCAM_PID:-}
 if [ "${1:-}" = -b ]; then
 	[ "${TAILCAM_BY_KIND:-}" = task ] || die "the culprit is no task"
-	pid=$(printf '%s' "${TAILCAM_BY:-}" | sed -n 's/.*(\([0-9][0-9]*\)).*/\1/p')
+	# The name of a task ends with the number of the thread.
+	tid=${TAILCAM_BY:-}
+	tid=${tid##* }
+	case $tid in
+	'' | *[!0-9]*) die "the culprit is not known" ;;
+	esac
+	pid=$(sed -n 's/^Tgid:[[:space:]]*//p' "/proc/$tid/status") || die "the culprit has exited"
 fi
 case $pid in
 '' | 0 | *[!0-9]*) die "the process is not known" ;;

@@ -2,6 +2,7 @@ package action
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
@@ -133,11 +135,38 @@ func TestDumpStacks(t *testing.T) {
 		dir := snapshotDir(t)
 		it := item(long, append([]string{shipped(t, "dump-stacks.sh")}, args...)...)
 		it.Outlier.Task.PID = pid
-		it.Outlier.Explained = &events.Explained{By: "sh(1) (" + hostile + ")", ByKind: "task"}
+		it.Outlier.Explained = &events.Explained{By: fmt.Sprintf("%s 1 %d", hostile, pid), ByKind: "task"}
 		res := runJob(t, Options{}, Job{ID: scriptID, Dir: dir, Items: []Item{it}})[0]
 		return res, read(t, dir, "action-0.log")
 	}
-	res, log := dump()
-	assert.Check(t, res.OK() && strings.Contains(log, "nanosleep"), "%s\n%s", res.String(), log)
-	assert.Check(t, alive(pid), "the process did not survive")
+	for _, args := range [][]string{nil, {"-b"}} {
+		res, log := dump(args...)
+		assert.Check(t, res.OK() && strings.Contains(log, "nanosleep"), "%v: %s\n%s", args, res.String(), log)
+		assert.Check(t, alive(pid), "the process did not survive")
+	}
+}
+
+// TestDumpStacksOfJava: the virtual machine answers, although another user asks.
+func TestDumpStacksOfJava(t *testing.T) {
+	needRoot(t)
+	for _, tool := range []string{"java", "jstack"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(tool + " is not installed")
+		}
+	}
+	source := filepath.Join(filepath.Dir(openDir(t)), "Slow.java")
+	assert.NilError(t, os.WriteFile(source, []byte(
+		"class Slow { public static void main(String[] a) throws Exception { System.out.println(1); Thread.sleep(1000000); } }"), 0o644))
+	java, err := exec.LookPath("java")
+	assert.NilError(t, err)
+	it := item(long, shipped(t, "dump-stacks.sh"))
+	pid := sleeper(t, java, "-Xmx64m", source)
+	it.Outlier.Task.PID = pid
+	log := ""
+	for begin := time.Now(); time.Since(begin) < long && alive(pid) && !strings.Contains(log, "Slow.main"); {
+		dir := snapshotDir(t)
+		_ = runJob(t, Options{}, Job{ID: scriptID, Dir: dir, Items: []Item{it}}) // fails until it has started
+		log = read(t, dir, "action-0.log")
+	}
+	assert.Check(t, strings.Contains(log, "Slow.main"), "%s", log)
 }
