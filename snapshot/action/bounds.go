@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -75,16 +76,38 @@ func (b bounds) watch(over chan<- string) {
 // maps 64 MiB at a time.
 const dataSlack = 256 << 20
 
+// ownRoom is what the supervisor must have left of the limit that it passes on.
+const ownRoom = 64 << 20
+
 // limitData makes allocations of one process fail that would pass the limit by far before
-// the next poll. Address space is not limited: programs reserve more than they use.
-func (b bounds) limitData() {
-	var l unix.Rlimit
-	if b.memory <= 0 || unix.Getrlimit(unix.RLIMIT_DATA, &l) != nil {
-		return
+// the next poll. Address space is not limited: programs reserve more than they use. The
+// limit is of programs started until restore is called: the supervisor must not fail.
+func (b bounds) limitData() (restore func()) {
+	var before unix.Rlimit
+	if b.memory <= 0 || unix.Getrlimit(unix.RLIMIT_DATA, &before) != nil {
+		return func() {}
 	}
-	l.Max = min(l.Max, uint64(b.memory)+dataSlack)
-	l.Cur = min(l.Cur, l.Max)
-	_ = unix.Setrlimit(unix.RLIMIT_DATA, &l) // lowering is always allowed
+	limit := uint64(b.memory) + dataSlack
+	if limit >= before.Cur || ownData()+ownRoom > limit {
+		return func() {}
+	}
+	after := before
+	after.Cur = limit // only the soft limit can be raised again
+	_ = unix.Setrlimit(unix.RLIMIT_DATA, &after)
+	return func() { _ = unix.Setrlimit(unix.RLIMIT_DATA, &before) }
+}
+
+// ownData is what counts towards RLIMIT_DATA of this process, in bytes.
+func ownData() uint64 {
+	var size, resident, shared, text, lib, data uint64
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err == nil {
+		_, err = fmt.Sscan(string(statm), &size, &resident, &shared, &text, &lib, &data)
+	}
+	if err != nil {
+		return math.MaxUint64 / 2 // not known
+	}
+	return data * uint64(os.Getpagesize())
 }
 
 // tree lists the living descendants of a process without reading all of /proc.

@@ -67,7 +67,7 @@ func supervise(args []string, report *os.File) error {
 	if credential != nil {
 		limitProcesses()
 	}
-	limits.limitData()
+	restore := limits.limitData()
 	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
 	go o.listen()
 	// Signal masks and parent-death signals are per thread.
@@ -80,6 +80,7 @@ func supervise(args []string, report *os.File) error {
 		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: credential},
 	})
+	restore()
 	if err != nil {
 		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[5], Err: err})
 	}
