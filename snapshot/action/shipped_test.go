@@ -114,7 +114,7 @@ func sleeper(t *testing.T, run ...string) int {
 	t.Helper()
 	id, err := lookup("nobody")
 	assert.NilError(t, err)
-	cmd := exec.Command(run[0], run[1:]...) //nolint:gosec // a program of the test
+	cmd := exec.Command(run[0], run[1:]...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: id.credential()}
 	assert.NilError(t, cmd.Start())
