@@ -114,7 +114,7 @@ func (j *job) awaitNames(most time.Duration) {
 func (m *Manager) writeOne(j *job) {
 	m.writing.start("write " + j.meta.ID)
 	defer m.writing.end()
-	d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Outliers: j.meta.Outliers}
+	d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Time: j.meta.Time, Outliers: j.meta.Outliers}
 	var release func()
 	d.Err = m.opts.Guard.Do(guard.Snapshot, func() (err error) {
 		d.Dir, release, err = m.write(j)
