@@ -73,8 +73,14 @@ func (m *model) context(x context) *context {
 
 // ingestNet follows packets within this machine by their address.
 func (m *model) ingestNet(ev *trace.Event, c *cpu, b *trace.Net) {
+	if len(m.keyed) > 0 {
+		m.noteTransit(ev, b)
+	}
 	if ev.Type == trace.NetQueue {
 		p := packet{at: ev.Time, sender: ev.TID}
+		if b.Context != 0 {
+			p.sender = 0 // it is only interrupted
+		}
 		for i := range c.frames {
 			p.sender = 0
 			if c.frames[i].sender != 0 {

@@ -119,7 +119,7 @@ var canRaisePriority = sync.OnceValue(func() bool {
 
 // explained is the part of an explanation that goes with the outlier.
 func explained(r *explain.Result) *events.Explained {
-	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
+	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS, Confidence: string(r.Confidence)}
 	if r.Blame.By != nil {
 		e.By, e.ByKind = r.Blame.By.Name, r.Blame.By.Kind
 		if w := r.Blame.By; w.Kind == explain.KindTask && (w.Cgroup != "" || w.Title != "") {

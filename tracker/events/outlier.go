@@ -289,6 +289,8 @@ type Explained struct {
 	// ByTask is where that is, if it is a task.
 	ByTask *Identity `json:"by_task,omitempty"`
 	NS     int64     `json:"ns"` // that part of the delay
+	// Confidence of the verdict: seen, inferred or guess; absent if all is unexplained.
+	Confidence string `json:"confidence,omitempty"`
 }
 
 // RawStacks are return addresses, innermost first.
