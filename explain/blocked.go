@@ -156,7 +156,7 @@ func (w *walker) networkWake(p piece, wk *wake) piece {
 	case sender != 0:
 		p.evidence = byPacket
 	case wk.device != "":
-	case wk.local && !wk.remote && !w.m.kernelThread(wk.tid):
+	case wk.local && !w.m.kernelThread(wk.tid):
 		sender, p.evidence = wk.tid, bySystemCall
 	default:
 		p.evidence = bySoftirq

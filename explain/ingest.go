@@ -176,7 +176,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if w.ctx == nil {
 		if w.ctx = m.wakeContext(b); w.ctx == nil {
 			c.taskAt = ev.Time
-		} else if w.remote = b.Remote(); w.ctx.kind != KindTimer && w.ctx.number != softirqNetRX && c.requestDone(ev.Time) {
+		} else if w.ctx.kind != KindTimer && w.ctx.number != softirqNetRX && c.requestDone(ev.Time) {
 			w.request, w.near = c.lastRequest, true
 		} else {
 			w.request = nil // that of the task below it
@@ -245,7 +245,7 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 			w.request = f.request
 		}
 		if f.kind == KindSoftirq && (f.number == softirqNetRX || f.number == softirqNetTX) && w.device == "" {
-			w.sender, w.device, w.remote = f.sender, f.device, f.remote
+			w.sender, w.device = f.sender, f.device
 		}
 	}
 	return w

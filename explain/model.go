@@ -65,7 +65,6 @@ type wake struct {
 	work    *work    // executed by the task
 	sender  int      // network: local sender of the packet, or 0
 	device  string   // network: where the packet came from
-	remote  bool     // network: received by an interrupt
 }
 
 // task is the timeline of a task.
@@ -140,7 +139,6 @@ type frame struct {
 	request *request // last completed in it
 	sender  int
 	device  string
-	remote  bool
 }
 
 // interruption is an interval in which a CPU did not run its task.
@@ -165,7 +163,6 @@ type cpu struct {
 	silences      []silence // recent intervals without events
 	frames        []frame
 	framesChanged uint64 // last change of frames
-	irqEnd        uint64 // end of the last interrupt handler; 0: consumed
 	sample        sample
 	taskAt        uint64 // when its task was surely at work; 0: not known
 	// lastRequest is the request last completed by the current task.

@@ -206,13 +206,6 @@ func (w *Wake) Runs() (kind Type, number int) {
 	return 0, -1
 }
 
-// Remote reports, of a wake-up by a softirq that received packets, that they may have come from
-// anywhere, and not from the waker.
-func (w *Wake) Remote() bool {
-	kind, number := w.Runs()
-	return kind == SoftirqEntry && number >= 0 && w.Context&abi.WakerRemote != 0
-}
-
 // Local reports, of a wake-up by a softirq that received packets, that the waker was in a system
 // call meanwhile, as who sends packets on this machine is.
 func (w *Wake) Local() bool {
