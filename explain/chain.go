@@ -97,7 +97,10 @@ func more(rest []link) string {
 	var least, most int64
 	for i := range rest[:len(rest)-1] {
 		l := &rest[i]
-		own := l.ns - min(rest[i+1].ns, l.ns)
+		own := l.ns
+		if next := &rest[i+1]; next.cause == Locked || next.cause == Task {
+			own -= min(next.ns, own)
+		}
 		if i == 0 || own < least {
 			least = own
 		}

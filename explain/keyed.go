@@ -153,7 +153,7 @@ func (w *walker) packetPieces(p piece) []piece {
 			if x.to > 0 {
 				q.to = min(x.to, p.to)
 			}
-			q.cause, q.by, q.why = Network, w.m.whoNetwork(x.device, 0), "its packet was on its way"
+			q.cause, q.by = Network, w.m.whoNetwork(x.device, 0)
 			if q.from < q.to {
 				out = append(out, q)
 				p.from = q.to

@@ -37,6 +37,8 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " running in the kernel"
 	case Running:
 		return d + " running"
+	case Preempted, Misplaced:
+		return d + " waiting to run behind " + name
 	case Runnable:
 		return d + " waiting for an idle CPU to wake up"
 	case Throttled:

@@ -311,6 +311,9 @@ func TestSumsOfAnything(t *testing.T) {
 			outliers = append(outliers, Outlier{
 				Rule: "r", Track: tracks[rnd.IntN(len(tracks))], TID: 1001 + i, CPU: i % 3, Start: from, End: from + rnd.Uint64N(2_000_000), Name: "BLOCK", Raised: i%2 == 0,
 			})
+			if i >= 3 {
+				outliers[i].Key = map[string]uint64{"rq": 0xffff0000 + uint64(1001+i)}
+			}
 		}
 		var names Names
 		if seed%2 == 0 { // and whatever is said of what there is
