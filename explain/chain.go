@@ -196,7 +196,7 @@ func taskWords(k wait, name, why string) string {
 	case waitJoin:
 		return "waiting for " + name + " to end"
 	case waitBarrier:
-		return "waiting at a barrier for " + name + ", which came last"
+		return "waiting at a barrier until " + name + " came"
 	case waitSemaphore:
 		return "waiting on a semaphore until " + name + " posted it"
 	case waitCondition, waitNotify, waitFutex:

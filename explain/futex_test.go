@@ -32,7 +32,7 @@ func TestFutexes(t *testing.T) {
 		{name: "broadcast", wait: waitsFor(trace.FutexWaitBitset, 0, false), both: true, says: "waiting on a condition variable until other 2 woke it", kind: "condition", cause: Task, confidence: Inferred},
 		{name: "join", wait: waitsFor(trace.FutexWaitBitset, 4000, true), ends: true, says: "waiting for other 2 to end", kind: "join", cause: Task, confidence: Inferred},
 		{name: "join, by the value", wait: waitsFor(trace.FutexWaitBitset, 4000, true), says: "waiting for other 2 to end", kind: "join", cause: Task, confidence: Inferred},
-		{name: "barrier", wait: waitsFor(trace.FutexWait, 1, false), both: true, says: "waiting at a barrier for other 2, which came last", kind: "barrier", cause: Task, confidence: Inferred},
+		{name: "barrier", wait: waitsFor(trace.FutexWait, 1, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
 		{name: "parked", wait: waitsFor(trace.FutexWait, 0, false), says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
 		{name: "anything", wait: waitsFor(trace.FutexWait, 1, false), says: "waiting on a futex until other 2 woke it", kind: "futex", cause: Task, confidence: Seen},
 		{name: "without its operation", wait: sleeps(202), says: "waiting on a futex until other 2 woke it", kind: "futex", cause: Task, confidence: Seen},

@@ -170,9 +170,12 @@ func (w *walker) packetPieces(p piece) []piece {
 func keyText(key map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(key)) {
-		if v := key[name]; v >= 1<<32 {
+		switch v := key[name]; {
+		case name == "dev" && v < 1<<32:
+			parts = append(parts, fmt.Sprintf("dev %d:%d", v>>20, v&0xfffff))
+		case v >= 1<<32:
 			parts = append(parts, fmt.Sprintf("%s %#x", name, v))
-		} else {
+		default:
 			parts = append(parts, fmt.Sprintf("%s %d", name, v))
 		}
 	}

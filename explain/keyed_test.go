@@ -25,7 +25,7 @@ func TestWorkWithoutThread(t *testing.T) {
 		confidence Confidence
 	}{
 		{"a request", disk, Outlier{Key: map[string]uint64{"rq": 7}}, "r (rq 7) took 10.0 ms: 10.0 ms waiting for vda (read of 4 KiB).", Seen},
-		{"its sector", disk, Outlier{Key: map[string]uint64{"dev": 1, "sector": 8}}, "r (dev 1, sector 8) took 10.0 ms: 10.0 ms waiting for vda (read of 4 KiB).", Seen},
+		{"its sector", disk, Outlier{Key: map[string]uint64{"dev": 1, "sector": 8}}, "r (dev 0:1, sector 8) took 10.0 ms: 10.0 ms waiting for vda (read of 4 KiB).", Seen},
 		{"its sector alone", disk, Outlier{Key: map[string]uint64{"sector": 8}}, "r (sector 8) took 10.0 ms: 10.0 ms unexplained: not followed: its key (sector) is not a thread, and the history has no request, work item or packet of it.", ""},
 		{"what nobody knows", disk, Outlier{Key: map[string]uint64{"req": 0xffff888012345678}}, "r (req 0xffff888012345678) took 10.0 ms: 10.0 ms unexplained: not followed: its key (req) is not a thread, and", ""},
 		{
