@@ -447,7 +447,7 @@ int BPF_PROG(workqueue_queue_work, int req_cpu, struct pool_workqueue *pwq, stru
 	u32 context = interrupt_works(current, bpf_get_smp_processor_id());
 
 	if (record_workqueue)
-		record_work_queue(ctx, req_cpu, pwq, work);
+		record_work_queue(ctx, req_cpu, pwq, work, context);
 	if (track_workqueue)
 		work_queued(pwq, work, current, context);
 	return 0;

@@ -147,6 +147,7 @@ const (
 	TailcamVarFloorSyscall           = "floor_syscall"
 	TailcamVarFloorWakeup            = "floor_wakeup"
 	TailcamVarFloorWorkqueue         = "floor_workqueue"
+	TailcamVarFutexCall              = "futex_call"
 	TailcamVarGeneration             = "generation"
 	TailcamVarHistogramStride        = "histogram_stride"
 	TailcamVarHistogramTables        = "histogram_tables"
@@ -409,6 +410,7 @@ type TailcamVariableSpecs struct {
 	FloorSyscall       *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup        *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	FloorWorkqueue     *ebpf.VariableSpec `ebpf:"floor_workqueue"`
+	FutexCall          *ebpf.VariableSpec `ebpf:"futex_call"`
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	HistogramStride    *ebpf.VariableSpec `ebpf:"histogram_stride"`
 	HistogramTables    *ebpf.VariableSpec `ebpf:"histogram_tables"`
@@ -642,6 +644,7 @@ type TailcamVariables struct {
 	FloorSyscall       *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup        *ebpf.Variable `ebpf:"floor_wakeup"`
 	FloorWorkqueue     *ebpf.Variable `ebpf:"floor_workqueue"`
+	FutexCall          *ebpf.Variable `ebpf:"futex_call"`
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	HistogramStride    *ebpf.Variable `ebpf:"histogram_stride"`
 	HistogramTables    *ebpf.Variable `ebpf:"histogram_tables"`

@@ -64,27 +64,38 @@ func (w *walker) advise(r *Result) string {
 	return ""
 }
 
-// lockAdvice depends on what the holder of the lock did.
+// lockAdvice depends on what the holder of the lock did: the last one, if holders wait for
+// each other.
 func lockAdvice(r *Result) string {
-	if len(r.Chain) == 0 || r.Blame.By.Kind != KindTask {
+	lock := &r.Blame
+	if len(r.Chain) == 0 || lock.By.Kind != KindTask {
 		return ""
 	}
-	holder, last := r.Blame.By, &r.Chain[len(r.Chain)-1]
-	if len(r.Chain) > 1 && r.Chain[len(r.Chain)-2].By != nil {
-		holder = r.Chain[len(r.Chain)-2].By
+	last := &r.Chain[len(r.Chain)-1]
+	for i := range r.Chain[:len(r.Chain)-1] {
+		l := &r.Chain[i]
+		if l.Cause != Locked || l.By.Kind != KindTask {
+			return "" // whom the holder waits for does not hold the lock
+		}
+		lock = l
 	}
 	if last.NS*2 < r.DelayNS {
 		return ""
 	}
+	holder := lock.By.Name
 	switch last.Cause {
 	case Preempted, Runnable, Misplaced:
-		if last.By != nil && last.By.Kind == KindTask && r.Blame.Cause == Locked {
-			return fmt.Sprintf("Priority inversion: %s holds the lock and cannot run; a priority-inheriting mutex lets it go first.", holder.Name)
+		if last.By == nil || last.By.Kind != KindTask {
+			return ""
 		}
+		if lock.Wait == waits[waitMutex].name {
+			return fmt.Sprintf("Priority inversion: %s holds the lock and cannot run; a priority-inheriting mutex lets it go first.", holder)
+		}
+		return fmt.Sprintf("%s holds the lock and cannot run: check what it waits behind.", holder)
 	case Timer:
-		return fmt.Sprintf("%s sleeps while it holds the lock: check where.", holder.Name)
+		return fmt.Sprintf("%s sleeps while it holds the lock: check where.", holder)
 	case BlockDevice, BlockQueue:
-		return fmt.Sprintf("%s waits for a disk while it holds the lock.", holder.Name)
+		return fmt.Sprintf("%s waits for a disk while it holds the lock.", holder)
 	}
 	return ""
 }

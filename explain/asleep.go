@@ -17,5 +17,5 @@ func (m *model) assumeAsleep(o *Outlier) {
 	}
 	t := m.task(o.TID)
 	t.pid = o.PID
-	t.segments = append(t.segments, segment{from: from, to: max(m.to, o.End), state: blocked, call: int16(o.Call)})
+	t.segments = append(t.segments, segment{from: from, to: max(m.to, o.End), state: blocked, call: int16(o.Call), assumed: true})
 }

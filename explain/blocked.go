@@ -10,6 +10,8 @@ import (
 
 // Task states in which no event is awaited.
 const (
+	taskUninterruptible = 0x02
+
 	taskStopped = 0x04
 	taskTraced  = 0x08
 	taskDead    = 0x80
@@ -18,6 +20,9 @@ const (
 // blockedSegment explains blocked time. s is full clipped to the requested interval.
 func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece {
 	p := piece{from: s.from, to: s.to, task: t.tid, cpu: -1, state: "blocked"}
+	if full.assumed {
+		p.evidence = bySleep
+	}
 	wk := full.wake
 	if wk != nil {
 		p.waker = w.m.whoWoke(wk)
@@ -41,7 +46,8 @@ func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece 
 		inner := w.wakePieces(nil, t, p, full, nr, name)
 		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "in a page fault", inner
 		if len(inner) > 0 && inner[0].by != nil {
-			p.by = inner[len(inner)-1].by
+			last := &inner[len(inner)-1]
+			p.by, p.evidence = last.by, last.evidence
 		}
 		if wk == nil {
 			return append(out, inner...)
@@ -61,6 +67,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		return w.add(out, w.unfinishedWait(t, p, full, name))
 	}
 	if r := wk.request; r != nil && r.complete > p.from {
+		if wk.near {
+			p.evidence = byNearness
+		}
 		return w.diskPieces(out, p, r)
 	}
 	kind := ""
@@ -91,7 +100,7 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		p.why = p.reason
 		return w.add(out, p)
 	}
-	return w.add(out, w.taskWake(t, p, wk.tid, name))
+	return w.add(out, w.taskWake(t, p, full, name))
 }
 
 // stopped explains a task stopped by a signal, a tracer or the freezer.
@@ -108,7 +117,7 @@ func (w *walker) stopped(t *task, p piece, full *segment) piece {
 	for j := i - 1; j >= max(0, i-3); j-- {
 		s := &t.segments[j]
 		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && full.from-s.from < earlyWakeLimit {
-			p.by = w.m.whoTask(s.wake.tid)
+			p.by, p.evidence = w.m.whoTask(s.wake.tid), bySignal
 			return p
 		}
 	}
@@ -117,7 +126,7 @@ func (w *walker) stopped(t *task, p piece, full *segment) piece {
 		p.by = w.m.whoQuota(t)
 	}
 	if wk := full.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
-		p.by = w.m.whoTask(wk.tid)
+		p.by, p.evidence = w.m.whoTask(wk.tid), bySignal
 		p.why += ", until it was continued"
 	}
 	return p
@@ -139,26 +148,37 @@ func (w *walker) softirqWake(p piece, wk *wake) piece {
 	return p
 }
 
-// networkWake explains a wait for a packet.
+// networkWake explains a wait for a packet. The task that the softirq has interrupted is its
+// sender only if it was sending.
 func (w *walker) networkWake(p piece, wk *wake) piece {
 	sender := wk.sender
-	if sender == 0 && wk.device == "" && !wk.remote && !w.m.kernelThread(wk.tid) {
-		sender = wk.tid // loopback: the softirq runs in the sender
+	switch {
+	case sender != 0:
+		p.evidence = byPacket
+	case wk.device != "":
+	case wk.local && !w.m.kernelThread(wk.tid):
+		sender, p.evidence = wk.tid, bySystemCall
+	default:
+		p.evidence = bySoftirq
 	}
 	if sender == 0 || wk.device != "" && wk.device != "lo" {
 		p.cause, p.by = Network, w.m.whoNetwork(wk.device, sender)
 	} else {
 		p.cause, p.by = Task, w.m.whoTask(sender)
 	}
-	p.below = w.descend(sender, p.from, p.to)
+	w.descend(&p, sender)
 	return p
 }
 
 // lockPiece explains a wait for a kernel lock.
 func (w *walker) lockPiece(p piece, l *lockWait, wk *wake) piece {
-	p.cause = Locked
+	p.cause, p.wait = Locked, lockKind(l.flags)
 	holder := l.owner
+	p.evidence = byOwner
 	if wk != nil && wk.ctx == nil && wk.tid != 0 {
+		if p.evidence = byUnlock; holder == wk.tid {
+			p.evidence = byRecords
+		}
 		holder = wk.tid
 	}
 	if p.why != "" {
@@ -166,35 +186,47 @@ func (w *walker) lockPiece(p piece, l *lockWait, wk *wake) piece {
 	}
 	p.why += "for a kernel lock"
 	if holder == 0 || holder == p.task {
-		p.by = w.m.whoUnknown("an unknown holder")
+		p.by, p.evidence = w.m.whoUnknown("an unknown holder"), byRecords
 		return p
 	}
-	p.by, p.below = w.m.whoTask(holder), w.descend(holder, p.from, p.to)
+	p.by = w.m.whoTask(holder)
+	w.descend(&p, holder)
 	return p
 }
 
 // taskWake explains a wait ended by another task.
-func (w *walker) taskWake(t *task, p piece, waker int, name string) piece {
+func (w *walker) taskWake(t *task, p piece, full *segment, name string) piece {
+	waker := full.wake.tid
 	p.cause, p.by = Task, w.m.whoTask(waker)
-	comm := p.by.Comm
 	switch {
 	case waker == t.tid:
 		p.cause, p.by, p.reason = Unexplained, nil, "apparently woken by itself"
 		return p
+	case w.m.kernelThread(waker):
+		w.kernelWake(&p, waker, t.tid)
+	case isFutex(name) || full.futex.Known():
+		w.futexWake(&p, full, name)
+	}
+	w.descend(&p, waker)
+	return p
+}
+
+// kernelWake explains a wait ended by a kernel thread, by what those of its name do.
+func (w *walker) kernelWake(p *piece, waker, slow int) {
+	comm := p.by.Comm
+	switch {
 	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
-		p.cause, p.by = Journal, w.m.whoKernel(waker, t.tid, p.from)
+		p.cause, p.by = Journal, w.m.whoKernel(waker, slow, p.from)
 	case strings.HasPrefix(comm, "kswapd"):
 		p.cause = Reclaim
 	case strings.HasPrefix(comm, "kcompactd"):
 		p.cause = Compaction
 	case strings.HasPrefix(comm, "kworker/"):
-		p.cause, p.by = WorkQueue, w.m.whoKernel(waker, t.tid, p.from)
-	case strings.HasPrefix(name, "futex"):
-		p.cause = Locked
-		p.why = "for a futex, in " + name
+		p.cause, p.by = WorkQueue, w.m.whoKernel(waker, slow, p.from)
+	default:
+		return
 	}
-	p.below = w.descend(waker, p.from, p.to)
-	return p
+	p.evidence = byKernelThread
 }
 
 func isSleep(call string) bool { return call == "nanosleep" || call == "clock_nanosleep" }
@@ -218,14 +250,14 @@ func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 			q.from = from
 		}
 		if by := w.m.runningAhead(x, q.from, q.to); by != nil {
-			q.by, q.why = by, "its work "+w.m.workName(x.function)+" waited in the queue behind other work"
+			q.by, q.why, q.evidence = by, "its work "+w.m.workName(x.function)+" waited in the queue behind other work", byQueueOrder
 		}
-		q.below = w.descend(wk.tid, q.from, q.to)
+		w.descend(&q, wk.tid)
 		out = w.add(out, q)
 	}
 	if start < p.to {
 		p.from, p.why = start, "while its work ran"
-		p.below = w.descend(wk.tid, p.from, p.to)
+		w.descend(&p, wk.tid)
 		out = w.add(out, p)
 	}
 	return out
@@ -282,7 +314,7 @@ func (m *model) workName(function uint64) string {
 // is missing.
 func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) piece {
 	var r *request
-	if full.to >= w.m.to-lateEvents {
+	if full.to >= w.m.to-lateEvents && (full.iowait || full.bits&taskUninterruptible != 0) {
 		r = w.m.openRequest(t.tid, p.from)
 	}
 	switch {
@@ -294,11 +326,10 @@ func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) pi
 			p.reason = reasonOverwritten
 		}
 	case r != nil:
-		p.cause, p.by = BlockDevice, w.m.whoDevice(r)
+		p.cause, p.by, p.evidence = BlockDevice, w.m.whoDevice(r), byOpenRequest
 		p.why = "its " + w.m.requestText(r) + " has not completed"
-	case strings.HasPrefix(name, "futex"):
-		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
-		p.why = "for a futex that has not been woken yet"
+	case isFutex(name) || full.futex.Known():
+		w.unfinishedFutex(&p, full)
 	case isSleep(name):
 		p.cause, p.by = Timer, w.m.whoTimer("")
 		p.why = "sleeping in " + name
@@ -323,6 +354,8 @@ func (m *model) callText(nr int, name string) string {
 		name = m.syscall(nr)
 	}
 	switch {
+	case nr == trace.CallFutex:
+		return "in futex"
 	case name != "":
 		return "in " + name
 	case nr >= 0:

@@ -67,6 +67,11 @@ func (s *script) wake(us uint64, cpu, by, tid, target int) *script {
 
 func sleeps(call int) trace.Switch { return trace.Switch{PrevState: 1, Call: call} }
 
+// waitsFor is a switch of a task that waits for a futex.
+func waitsFor(op int, value uint32, shared bool) trace.Switch {
+	return trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(op, value, shared, false)}
+}
+
 func TestCases(t *testing.T) {
 	request := trace.Block{RQ: 7, Sector: 8, Dev: 1, Bytes: 4096}
 	theirs := trace.Block{RQ: 8, Sector: 80, Dev: 1, Bytes: 1 << 20, Flags: 1}
@@ -205,15 +210,15 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "futex, holder preempted", track: "offcpu",
-			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock that other 2 held, which waited 9.0 ms to run behind third 3 (SCHED_FIFO 50).",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a mutex that other 2 held, which waited 9.0 ms to run behind third 3 (SCHED_FIFO 50).",
 			trace: func(s *script) {
-				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(202)).
+				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, waitsFor(trace.FutexWait, 2, false)).
 					swap(1500, 1, other, third, trace.Switch{}).swap(10500, 1, third, other, sleeps(0)).wake(11000, 1, other, victim, 0)
 			},
 			parts: []string{"lock other 2 10000000"}, more: []string{"Priority inversion: other 2"},
 		},
 		{
-			name: "kernel lock, spinning", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms waiting for a lock that other 2 held, which ran for 9.0 ms, 1.0 ms running in the kernel.",
+			name: "kernel lock, spinning", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms waiting for a spinlock of the kernel that other 2 held, which ran for 9.0 ms, 1.0 ms running in the kernel.",
 			trace: func(s *script) {
 				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).
 					add(2000, trace.LockBegin, 0, victim, trace.Lock{Lock: 5, Flags: 1, OwnerTID: other}).add(11000, trace.LockEnd, 0, victim, trace.Lock{Lock: 5})
@@ -222,7 +227,7 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "kernel lock, owner known", track: "offcpu",
-			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock that other 2 held, which slept 9.0 ms until a timer.",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a mutex of the kernel that other 2 held, which slept 9.0 ms until a timer.",
 			trace: func(s *script) {
 				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).add(900, trace.LockBegin, 0, victim, trace.Lock{Lock: 5, Flags: 32, OwnerTID: other}).
 					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).swap(1500, 1, other, 0, sleeps(230)).
@@ -312,7 +317,7 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "journal", track: "offcpu",
-			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the journal of its file system, jbd2/vda-8 5, on behalf of other 2, which ran for 10.0 ms.",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the journal of its file system, jbd2/vda-8 5, on behalf of other 2, which ran for 10.0 ms in the kernel.",
 			trace: func(s *script) {
 				s.swap(300, 1, 0, other, sleeps(0)).wake(400, 1, other, 5, 1).swap(450, 1, other, 5, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).
 					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 74}).wake(11000, 1, 5, victim, 0)
@@ -377,9 +382,9 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "nobody has woken it yet", track: "offcpu", timeout: true,
-			want: "victim 1 has been off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock (for a futex that has not been woken yet).",
+			want: "victim 1 has been off the CPU for 10.0 ms in read: 10.0 ms waiting for a mutex (for a futex that has not been woken yet).",
 			trace: func(s *script) {
-				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(202))
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, waitsFor(trace.FutexWait, 2, false))
 			},
 			parts: []string{"lock an unknown holder 10000000"},
 		},

@@ -72,6 +72,17 @@ func (m *model) kernelThread(tid int) bool {
 
 func (m *model) whoTask(tid int) *Who { return m.whoAtPrio(tid, 0) }
 
+// whoIs is whoTask for a step of a path, which may be no task's.
+func (m *model) whoIs(tid int) *Who {
+	if tid == 0 {
+		return m.whoUnknown(noThread)
+	}
+	return m.whoTask(tid)
+}
+
+// noThread is the name of work that no thread is known for.
+const noThread = "no thread"
+
 // whoAtPrio returns a task that ran with a priority; 0: its latest known one.
 func (m *model) whoAtPrio(tid, prio int) *Who {
 	return m.who(whoKey{kind: KindTask, id: tid, prio: prio}, func(w *Who) {
@@ -108,6 +119,9 @@ func (m *model) fillTaskInfo(w *Who) {
 
 // whoSlow returns the task of an outlier.
 func (m *model) whoSlow(o *Outlier) *Who {
+	if o.Key != nil || o.Began != "" {
+		return m.whoUnknown(noThread) // TID only passed by
+	}
 	w := *m.whoTask(o.TID)
 	if w.Comm == "" || o.Comm != "" {
 		w.Comm = o.Comm
@@ -250,6 +264,9 @@ func (m *model) whoDevice(r *request) *Who {
 
 // whoOwner returns the task that submitted a request.
 func (m *model) whoOwner(r *request) *Who {
+	if r.tid == 0 {
+		return m.whoUnknown("an unknown task")
+	}
 	if t := m.tasks[r.tid]; t != nil && t.comm.String() != "" {
 		return m.whoTask(r.tid)
 	}

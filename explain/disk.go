@@ -16,25 +16,28 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 		text += " of " + w.m.whoOwner(r).Name
 	}
 	at := p.from
-	add := func(to uint64, cause Cause, by *Who, why string) {
+	add := func(to uint64, cause Cause, by *Who, why string, e evidence) {
 		if to = min(to, p.to); to > at {
 			q := p
 			q.from, q.to, q.cause, q.by, q.why = at, to, cause, by, why
+			if e != byRecords {
+				q.evidence = e
+			}
 			out = w.add(out, q)
 			at = to
 		}
 	}
-	add(r.started(), BlockQueue, device, "before the "+text+" was queued")
+	add(r.started(), BlockQueue, device, "before the "+text+" was queued", byRecords)
 	if r.insert > 0 && r.issue > at {
 		if by := w.m.busiestOther(r, at, r.issue); by != nil {
-			add(r.issue, BlockQueue, by, text+" waited in the queue of "+device.Device+" behind others")
+			add(r.issue, BlockQueue, by, text+" waited in the queue of "+device.Device+" behind others", byQueueShare)
 		}
-		add(r.issue, BlockQueue, device, text+" waited in the queue of "+device.Device)
+		add(r.issue, BlockQueue, device, text+" waited in the queue of "+device.Device, byRecords)
 	}
 	if until, by := w.m.requestsAhead(r); by != nil {
-		add(until, BlockQueue, by, text+" was behind others in "+device.Device)
+		add(until, BlockQueue, by, text+" was behind others in "+device.Device, byDeviceOrder)
 	}
-	add(p.to, BlockDevice, device, text)
+	add(p.to, BlockDevice, device, text, byRecords)
 	return out
 }
 
@@ -87,7 +90,7 @@ func (m *model) requestsAhead(r *request) (until uint64, by *Who) {
 		}
 		bytes += uint64(o.bytes)
 		n++
-		if o.tid == r.tid {
+		if o.tid == r.tid || o.tid == 0 {
 			continue
 		}
 		until = max(until, o.complete)
@@ -118,7 +121,7 @@ func (m *model) busiestOther(r *request, from, to uint64) *Who {
 	}
 	count := func(o *request) {
 		m.scanned++
-		if begin := o.started(); o == r || o.dev != r.dev || o.tid == r.tid || begin == 0 || begin >= to || o.complete > 0 && o.complete <= from {
+		if begin := o.started(); o == r || o.dev != r.dev || o.tid == r.tid || o.tid == 0 || begin == 0 || begin >= to || o.complete > 0 && o.complete <= from {
 			return
 		}
 		sums[o.tid] += uint64(o.bytes) + seekCost

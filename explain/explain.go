@@ -38,6 +38,14 @@ type Outlier struct {
 	Asleep             bool   // track trigger: blocked at the end, in system call Call
 	Call               int    // trace.CallNone: none, or unknown
 	Stacks             []Stack
+	User               []string // user stack of a sleep that the outlier is
+	// Key is what makes entry and exit belong together, if that is not a thread: TID was
+	// only current then, and may have been interrupted. Nil: it is the thread TID.
+	Key map[string]uint64
+	// Loose: entry and exit are of one thread, but their key is not.
+	Loose bool
+	// Began is the other thread in which such work began; "": unknown or the same.
+	Began string
 }
 
 // Stack is a stack of the slow task, valid from a time on: when it left its CPU, became
@@ -138,7 +146,7 @@ func (m *model) explain(o *Outlier) Result {
 		case "workqueue":
 			pieces = w.workItemPieces()
 		default:
-			pieces = w.follow(o.TID, o.Start, o.End)
+			pieces = w.threadPieces()
 		}
 	}
 	r := Result{
@@ -150,8 +158,12 @@ func (m *model) explain(o *Outlier) Result {
 	r.Roots = sumParts(pieces, true)
 	if len(r.Parts) > 0 {
 		r.Blame = groupByCause(r.Parts)[0].parts[0]
-		r.Chain = chain(pieces, &r.Blame)
+		w.chained = chain(pieces, &r.Blame)
+		for i := range w.chained {
+			r.Chain = append(r.Chain, w.chained[i].part())
+		}
 	}
+	r.Confidence = confidence(&r)
 	r.Path = steps(m, pieces)
 	attach(r.Path, o.Stacks, o.End)
 	r.Verdict = w.verdict(&r, pieces)

@@ -60,11 +60,20 @@ func (m *model) ingest(ev *trace.Event) {
 		m.ingestWork(ev, &b)
 	case trace.WorkQueue:
 		if len(m.queuedWorks) < maxOpen {
-			m.queuedWorks[b.Work] = queuedWork{by: m.wakeAt(ev, c), tid: m.onBehalf(ev, c), queue: b.Name}
+			m.queuedWorks[b.Work] = m.queuedAt(ev, c, &b)
 		}
 	default:
 		m.ingestTask(ev, c)
 	}
+}
+
+// queuedAt returns what queues a work item.
+func (m *model) queuedAt(ev *trace.Event, c *cpu, b *trace.WorkQueue) queuedWork {
+	q := queuedWork{by: m.wakeAt(ev, c), tid: m.onBehalf(ev, c), queue: b.Name}
+	if q.by.ctx == nil && b.Context != 0 {
+		q.by.ctx, q.tid = m.wakeContext(&trace.Wake{Context: b.Context}), 0
+	}
+	return q
 }
 
 // onBehalf returns the task an event is caused by, 0 if by an interrupt.
@@ -115,7 +124,7 @@ func (m *model) switchOut(ev *trace.Event, c *cpu, b *trace.Switch) {
 			c.quota = append(c.quota, quota{from: ev.Time, to: forever, tid: t.tid, pid: t.pid})
 		}
 	} else {
-		next.state, next.bits, next.frozen, next.iowait = blocked, b.PrevState, b.Frozen, b.IOWait
+		next.state, next.bits, next.frozen, next.iowait, next.futex = blocked, b.PrevState, b.Frozen, b.IOWait, b.Futex
 	}
 	m.transition(t, ev.Time, next)
 }
@@ -163,11 +172,14 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		return
 	}
 	w := m.wakeAt(ev, c)
+	w.local = b.Local()
 	if w.ctx == nil {
 		if w.ctx = m.wakeContext(b); w.ctx == nil {
 			c.taskAt = ev.Time
-		} else if w.remote = b.Remote(); w.ctx.kind != KindTimer && w.ctx.number != softirqNetRX && c.requestDone(ev.Time) {
-			w.request = c.lastRequest
+		} else if w.ctx.kind != KindTimer && w.ctx.number != softirqNetRX && c.requestDone(ev.Time) {
+			w.request, w.near = c.lastRequest, true
+		} else {
+			w.request = nil // that of the task below it
 		}
 	}
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
@@ -188,6 +200,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	}
 	if s != nil && s.state == blocked {
 		s.wake = w
+		c.noteBurst(ev, s)
 	}
 	if w.ctx == nil && ev.TID != 0 {
 		if n := len(t.wakers); n > 0 && t.wakers[n-1].at <= m.from {
@@ -220,7 +233,7 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 		if t := m.tasks[ev.TID]; t != nil {
 			w.work = t.work
 			if c.requestDone(ev.Time) && (t.work != nil || m.kernelThread(ev.TID)) {
-				w.request = c.lastRequest
+				w.request, w.near = c.lastRequest, true
 			}
 		}
 		return w
@@ -232,7 +245,7 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 			w.request = f.request
 		}
 		if f.kind == KindSoftirq && (f.number == softirqNetRX || f.number == softirqNetTX) && w.device == "" {
-			w.sender, w.device, w.remote = f.sender, f.device, f.remote
+			w.sender, w.device = f.sender, f.device
 		}
 	}
 	return w
@@ -263,7 +276,7 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 	}
 	if ev.Type != trace.BlockComplete {
 		if r.tid == 0 {
-			r.tid, r.comm = ev.TID, b.Comm
+			r.tid, r.comm = m.onBehalf(ev, c), b.Comm
 		}
 		r.dev, r.sector, r.bytes, r.flags = b.Dev, b.Sector, b.Bytes, b.Flags
 		if ev.Type == trace.BlockInsert {

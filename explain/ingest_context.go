@@ -16,10 +16,6 @@ const (
 	softirqHrtimer = 8
 )
 
-// raiseLimit is the maximum time between an interrupt handler and a softirq that it
-// raised.
-const raiseLimit = 20_000
-
 // ingestContext handles entry and exit of interrupts, softirqs and timers.
 func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 	switch b := ev.Body.(type) {
@@ -28,25 +24,19 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 			m.push(c, ev.Time, frame{context: m.context(context{kind: KindIRQ, number: b.IRQ, name: b.Name})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindIRQ && f.number == b.IRQ })
-			c.irqEnd = ev.Time
 		}
 	case trace.Softirq:
 		vec := int(b.Vec)
 		if ev.Type == trace.SoftirqEntry {
-			f := frame{context: m.context(context{kind: KindSoftirq, number: vec, name: linux.Softirq(b.Vec, "?")})}
-			f.remote = b.AfterIRQ || c.irqEnd > 0 && ev.Time-c.irqEnd < raiseLimit
-			m.push(c, ev.Time, f)
-		} else if f, ok := m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec }); ok && f.remote {
-			c.irqEnd = ev.Time // the same interrupt raised the next one
+			m.push(c, ev.Time, frame{context: m.context(context{kind: KindSoftirq, number: vec, name: linux.Softirq(b.Vec, "?")})})
 		} else {
-			c.irqEnd = 0
+			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec })
 		}
 	case trace.Hrtimer:
 		if ev.Type == trace.HrtimerEntry {
 			m.push(c, ev.Time, frame{context: m.context(context{kind: KindTimer, hr: true, function: b.Function})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindTimer && f.hr })
-			c.irqEnd = ev.Time
 		}
 	case trace.Timer:
 		if ev.Type == trace.TimerEntry {
@@ -73,8 +63,14 @@ func (m *model) context(x context) *context {
 
 // ingestNet follows packets within this machine by their address.
 func (m *model) ingestNet(ev *trace.Event, c *cpu, b *trace.Net) {
+	if len(m.keyed) > 0 {
+		m.noteTransit(ev, b)
+	}
 	if ev.Type == trace.NetQueue {
 		p := packet{at: ev.Time, sender: ev.TID}
+		if b.Context != 0 {
+			p.sender = 0 // it is only interrupted
+		}
 		for i := range c.frames {
 			p.sender = 0
 			if c.frames[i].sender != 0 {
@@ -114,7 +110,7 @@ func (m *model) push(c *cpu, at uint64, f frame) {
 }
 
 // pop leaves the innermost matching context and any above it.
-func (m *model) pop(c *cpu, at uint64, fits func(*frame) bool) (frame, bool) {
+func (m *model) pop(c *cpu, at uint64, fits func(*frame) bool) {
 	for i := len(c.frames) - 1; i >= 0; i-- {
 		if !fits(&c.frames[i]) {
 			continue
@@ -125,9 +121,8 @@ func (m *model) pop(c *cpu, at uint64, fits func(*frame) bool) (frame, bool) {
 			c.frames[i-1].request = f.request
 		}
 		c.frames = c.frames[:i]
-		return f, true
+		return
 	}
-	return frame{}, false
 }
 
 // recordInterruption closes the interval of the innermost context.
@@ -142,7 +137,6 @@ func (m *model) recordInterruption(c *cpu, at uint64) {
 // clearFrames drops all contexts when a CPU leaves a task (t, or nil). On real-time
 // kernels softirqs move with their task.
 func (m *model) clearFrames(c *cpu, at uint64, t *task) {
-	c.irqEnd = 0
 	if len(c.frames) == 0 {
 		return
 	}

@@ -42,7 +42,7 @@ func (m *model) interrupt(c *cpu, since, at, left uint64, ctx *context, sampled 
 			from = max(from, min(c.interruptions[i-1].to, at))
 		}
 		if took := min(left, at-min(from, at)); took > 0 && m.reserve() {
-			c.interruptions = slices.Insert(c.interruptions, i, interruption{from: at - took, to: at, context: ctx, sampled: sampled})
+			c.interruptions = slices.Insert(c.interruptions, i, interruption{from: at - took, to: at, context: ctx, sampled: sampled, placed: true})
 			left -= took
 		}
 		if left == 0 || i == 0 || c.interruptions[i-1].from <= since {

@@ -188,6 +188,14 @@ func FuzzExplain(f *testing.F) {
 			Rule: "r", Track: tracks[int(track)%len(tracks)], Cause: []string{"threshold", "timeout"}[track%2], Start: start, End: start + uint64(length),
 			TID: 1000 + int(task)%8, CPU: int(task) % 4, Name: "NET_RX", Raised: track%3 == 0, Sector: uint64(task), Device: "vda", Syscall: "read",
 		}
+		switch task % 5 {
+		case 1:
+			o.Key = map[string]uint64{"rq": 0xffff0000 + 1000 + uint64(task)%8, "x": uint64(begin)}
+		case 2:
+			o.Began = "\x1b[31m 7"
+		case 3:
+			o.Loose, o.User = true, []string{"", "sem_wait", "\x00"}
+		}
 		explained(t, &list, []Outlier{o, {Track: "offcpu", TID: 1001, Start: start, End: start + 1}}, Names{})
 	})
 }

@@ -39,11 +39,13 @@ const (
 type segment struct {
 	from, to  uint64
 	state     state
-	preempted bool   // runnable: lost its CPU
-	throttled bool   // runnable: its cgroup's quota is used up
-	frozen    bool   // blocked
-	iowait    bool   // blocked
-	bits      uint32 // blocked: the kernel's task state
+	preempted bool        // runnable: lost its CPU
+	throttled bool        // runnable: its cgroup's quota is used up
+	frozen    bool        // blocked
+	iowait    bool        // blocked
+	assumed   bool        // blocked: without any event of the task
+	futex     trace.Futex // blocked
+	bits      uint32      // blocked: the kernel's task state
 	cpu       int32
 	prio      int16
 	call      int16 // blocked: the system call, trace.CallNone or trace.CallException
@@ -57,10 +59,12 @@ type wake struct {
 	tid     int      // current task of that CPU
 	ctx     *context // innermost context; nil: the task itself
 	request *request // just completed there
+	near    bool     // request: by the time alone
+	local   bool     // network: received within a system call of the task
+	burst   *int     // tasks that the same task woke at once
 	work    *work    // executed by the task
 	sender  int      // network: local sender of the packet, or 0
 	device  string   // network: where the packet came from
-	remote  bool     // network: received by an interrupt
 }
 
 // task is the timeline of a task.
@@ -135,7 +139,6 @@ type frame struct {
 	request *request // last completed in it
 	sender  int
 	device  string
-	remote  bool
 }
 
 // interruption is an interval in which a CPU did not run its task.
@@ -143,6 +146,7 @@ type interruption struct {
 	from, to uint64
 	*context
 	sampled bool // from, to and what it was are approximate
+	placed  bool // how long it took is known, when is not
 }
 
 // cpu is the timeline of a CPU.
@@ -159,12 +163,12 @@ type cpu struct {
 	silences      []silence // recent intervals without events
 	frames        []frame
 	framesChanged uint64 // last change of frames
-	irqEnd        uint64 // end of the last interrupt handler; 0: consumed
 	sample        sample
 	taskAt        uint64 // when its task was surely at work; 0: not known
 	// lastRequest is the request last completed by the current task.
 	lastRequest   *request
 	lastRequestAt uint64
+	burst         burst
 	quota         []quota
 }
 
@@ -220,11 +224,19 @@ type packet struct {
 	sender int
 }
 
+// burst is the wake-ups by one task at about one time.
+type burst struct {
+	tid   int
+	at    uint64
+	count *int
+}
+
 // model is the part of a trace within [from, to].
 type model struct {
 	from, to       uint64
 	outlierTimes   []Interval
-	comms          map[int]string // of slow tasks, at the time of the outlier
+	comms          map[int]string       // of slow tasks, at the time of the outlier
+	keyed          map[uint64][]transit // by a value of an outlier's key: packets of that address
 	names          Names
 	tasks          map[int]*task
 	cpus           map[int]*cpu
@@ -258,12 +270,15 @@ func (o interruption) bounds() (from, to uint64) { return o.from, o.to }
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
-		from: forever, comms: map[int]string{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
+		from: forever, comms: map[int]string{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
 		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{},
 	}
 	for i := range outliers {
 		m.comms[outliers[i].TID] = outliers[i].Comm
+		for _, v := range outliers[i].Key {
+			m.keyed[v] = nil
+		}
 		m.outlierTimes = append(m.outlierTimes, Interval{outliers[i].Start, outliers[i].End})
 		m.from = min(m.from, outliers[i].Start)
 		m.to = max(m.to, outliers[i].End)

@@ -10,26 +10,36 @@ type partKey struct {
 	cause  Cause
 	by     *Who
 	reason string
+	wait   string
 }
 
-func (p *piece) key() partKey { return partKey{p.cause, p.by, p.reason} }
+func (p *piece) key() partKey { return partKey{p.cause, p.by, p.reason, waits[p.wait].name} }
+
+func (p *Part) key() partKey { return partKey{p.Cause, p.By, p.Reason, p.Wait} }
+
+// sum is a part being added up.
+type sum struct {
+	Part
+	evidence [len(evidences)]uint64 // ns each
+}
 
 // sumParts sums up pieces by cause and culprit, largest first. With roots, each piece
 // is replaced by those below it.
 func sumParts(pieces []piece, roots bool) []Part {
-	sums := map[partKey]*Part{}
+	sums := map[partKey]*sum{}
 	sumInto(pieces, roots, sums)
 	out := make([]Part, 0, len(sums))
 	for _, p := range sums {
-		out = append(out, *p)
+		p.weigh(&p.evidence)
+		out = append(out, p.Part)
 	}
 	slices.SortFunc(out, func(a, b Part) int {
-		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.by(), b.by()), cmp.Compare(a.Reason, b.Reason))
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.by(), b.by()), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Wait, b.Wait))
 	})
 	return out
 }
 
-func sumInto(pieces []piece, roots bool, sums map[partKey]*Part) {
+func sumInto(pieces []piece, roots bool, sums map[partKey]*sum) {
 	for i := range pieces {
 		p := &pieces[i]
 		if roots && len(p.below) > 0 {
@@ -38,10 +48,11 @@ func sumInto(pieces []piece, roots bool, sums map[partKey]*Part) {
 		}
 		s := sums[p.key()]
 		if s == nil {
-			s = &Part{Cause: p.cause, By: p.by, Reason: p.reason}
+			s = &sum{Part: Part{Cause: p.cause, By: p.by, Reason: p.reason, Wait: waits[p.wait].name}}
 			sums[p.key()] = s
 		}
 		s.NS += int64(p.to - p.from)
+		s.evidence[p.evidence] += p.to - p.from
 		s.Approximate = s.Approximate || p.sampled
 		s.Count++
 	}
@@ -52,28 +63,6 @@ func (p *Part) by() string {
 		return ""
 	}
 	return fmt.Sprintf("%s %s %d %d", p.By.Kind, p.By.Name, p.By.TID, p.By.Prio)
-}
-
-// chain follows the largest part down: what its culprit mostly did, what that one
-// waited for, and so on.
-func chain(pieces []piece, blame *Part) []Part {
-	var out []Part
-	key := partKey{blame.Cause, blame.By, blame.Reason}
-	for range maxDepth {
-		var below []piece
-		for i := range pieces {
-			if pieces[i].key() == key {
-				below = append(below, pieces[i].below...)
-			}
-		}
-		parts := sumParts(below, false)
-		if len(parts) == 0 {
-			break
-		}
-		out = append(out, parts[0])
-		pieces, key = below, partKey{parts[0].Cause, parts[0].By, parts[0].Reason}
-	}
-	return out
 }
 
 // Limits of a path's length. One that exceeds its share of allSteps is shortened: a
@@ -106,10 +95,14 @@ func steps(m *model, pieces []piece) []Step {
 	add = func(pieces []piece, depth, most int) {
 		for _, s := range mergeShort(pieces, most) {
 			p := s.piece
-			out = append(out, Step{
-				FromMonoNS: p.from, ToMonoNS: p.to, Task: *m.whoTask(p.task), CPU: p.cpu, Depth: depth,
-				State: p.state, Cause: p.cause, By: p.by, Why: p.why, Waker: p.waker, Count: s.count,
-			})
+			step := Step{
+				FromMonoNS: p.from, ToMonoNS: p.to, Task: *m.whoIs(p.task), CPU: p.cpu, Depth: depth,
+				State: p.state, Cause: p.cause, By: p.by, Why: p.why, Waker: p.waker, Count: s.count, Wait: waits[p.wait].name,
+			}
+			if p.cause != Unexplained {
+				step.Confidence, step.Evidence = evidences[p.evidence].confidence, evidences[p.evidence].words
+			}
+			out = append(out, step)
 			if len(p.below) > 0 && len(out) < share {
 				add(p.below, depth+1, each)
 			}

@@ -37,6 +37,8 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " running in the kernel"
 	case Running:
 		return d + " running"
+	case Preempted, Misplaced:
+		return d + " waiting to run behind " + name
 	case Runnable:
 		return d + " waiting for an idle CPU to wake up"
 	case Throttled:
@@ -62,11 +64,14 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " waiting for " + name + inParens(p.why)
 	case Locked:
 		if first.By.Kind == KindUnknown {
-			return d + " waiting for a lock (" + p.why + ")"
+			return d + " waiting for " + waits[p.wait].words + " (" + p.why + ")"
 		}
-		return d + " waiting for a lock that " + name + " held"
+		return d + " waiting for " + waits[p.wait].words + " that " + name + " held"
 	case Task:
-		return d + " waiting" + withSpace(p.why) + " for " + name
+		if first.By.Kind == KindUnknown {
+			return d + " waiting " + waits[p.wait].words + " (" + p.why + ")"
+		}
+		return d + " " + taskWords(p.wait, name, p.why)
 	case Timer:
 		return d + " asleep until a timer" + inParens(p.why)
 	case Network:
@@ -85,51 +90,6 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " stopped by " + name + inParens(p.why)
 	}
 	return d + " unexplained: " + first.Reason
-}
-
-// link describes one element of the chain.
-func (w *walker) link(p *Part) string {
-	d, name := duration(p.NS), ""
-	if p.By != nil {
-		name = describe(p.By)
-	}
-	switch p.Cause {
-	case RunningUser, Running, RunningKernel:
-		return "ran for " + d
-	case Preempted:
-		return "waited " + d + " to run behind " + name
-	case Runnable, Misplaced:
-		if p.By.Kind == KindTask {
-			return "waited " + d + " to run behind " + name
-		}
-		return "waited " + d + " to run"
-	case Throttled:
-		return "was throttled for " + d + ", as " + name + " had used up its CPU quota"
-	case IRQ, Softirq:
-		return "spent " + d + " on " + name
-	case StolenTime:
-		return "lost its CPU to the hypervisor for " + d
-	case BlockQueue:
-		if p.By.Kind == KindTask {
-			return "waited " + d + " for a disk behind requests of " + name
-		}
-		return "waited " + d + " in the queue of " + name
-	case BlockDevice:
-		return "waited " + d + " for " + name
-	case Locked:
-		return "waited " + d + " for a lock that " + name + " held"
-	case Timer:
-		return "slept " + d + " until a timer"
-	case Reclaim, Compaction:
-		return "spent " + d + " reclaiming memory for " + name
-	case PageFault:
-		return "waited " + d + " for pages from " + name
-	case Stopped:
-		return "was stopped for " + d + " by " + name
-	case Unexplained:
-		return "spent " + d + " unexplained (" + p.Reason + ")"
-	}
-	return "waited " + d + " for " + name
 }
 
 // taskNames names the tasks that had the CPU.
@@ -154,7 +114,7 @@ func taskNames(g *group) string {
 
 // longest returns the longest piece of a part.
 func longest(pieces []piece, part *Part) *piece {
-	key := partKey{part.Cause, part.By, part.Reason}
+	key := part.key()
 	best := &piece{}
 	for i := range pieces {
 		if p := &pieces[i]; p.key() == key && p.to-p.from > best.to-best.from {

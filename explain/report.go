@@ -51,6 +51,9 @@ type Result struct {
 	Task        Who    `json:"task"`
 	Verdict     string `json:"verdict"`
 	Advice      string `json:"advice"`
+	// Confidence of the verdict: of the least sure that it names. Absent if all is
+	// unexplained.
+	Confidence Confidence `json:"confidence,omitempty"`
 	// Blame is the largest part of the dominant cause. It may be small if many tasks
 	// contributed.
 	Blame Part `json:"blame"`
@@ -74,22 +77,37 @@ type Part struct {
 	Reason string `json:"reason,omitempty"` // if unexplained
 	// Approximate: a part of it was sampled, every few milliseconds.
 	Approximate bool `json:"approximate,omitempty"`
+	// Wait is what for, where a cause is of several kinds: mutex, condition …
+	Wait string `json:"wait,omitempty"`
+	// Confidence is seen, inferred or guess, by the least sure tenth of its time; Evidence
+	// is why, if it is not seen.
+	Confidence Confidence `json:"confidence,omitempty"`
+	Evidence   string     `json:"evidence,omitempty"`
+	// In a chain, of several culprits with the same cause: how many they are, and how long
+	// for all of them. By is the one that took most.
+	Culprits int   `json:"culprits,omitempty"`
+	GroupNS  int64 `json:"group_ns,omitempty"`
+	// Cut: in a chain, its culprit waited for others, which are not followed that deep.
+	Cut bool `json:"cut,omitempty"`
 }
 
 // Step is an interval of the critical path. Steps of depth 0 belong to the slow task
 // and are contiguous; deeper ones explain the step above them.
 type Step struct {
-	FromMonoNS uint64 `json:"from_mono_ns"`
-	ToMonoNS   uint64 `json:"to_mono_ns"`
-	Task       Who    `json:"task"`
-	CPU        int    `json:"cpu"` // -1: none
-	Depth      int    `json:"depth"`
-	State      string `json:"state"` // running, runnable, blocked, interrupted, unknown
-	Cause      Cause  `json:"cause"`
-	By         *Who   `json:"by,omitempty"`
-	Why        string `json:"why,omitempty"`
-	Count      int    `json:"count,omitempty"` // number of intervals, if merged
-	Waker      *Who   `json:"waker,omitempty"` // if blocked
+	FromMonoNS uint64     `json:"from_mono_ns"`
+	ToMonoNS   uint64     `json:"to_mono_ns"`
+	Task       Who        `json:"task"`
+	CPU        int        `json:"cpu"` // -1: none
+	Depth      int        `json:"depth"`
+	State      string     `json:"state"` // running, runnable, blocked, interrupted, unknown
+	Cause      Cause      `json:"cause"`
+	By         *Who       `json:"by,omitempty"`
+	Why        string     `json:"why,omitempty"`
+	Count      int        `json:"count,omitempty"` // number of intervals, if merged
+	Waker      *Who       `json:"waker,omitempty"` // if blocked
+	Wait       string     `json:"wait,omitempty"`  // as in Part
+	Confidence Confidence `json:"confidence,omitempty"`
+	Evidence   string     `json:"evidence,omitempty"`
 	// Kernel stack of the task or its waker, innermost frame first, if the rule records
 	// it.
 	Stack      []string `json:"stack,omitempty"`

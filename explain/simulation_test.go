@@ -21,6 +21,8 @@ type simulation struct {
 	records []trace.Record
 	flight  []uint64 // requests under way, by address
 	owner   map[uint64]*simTask
+	hostile *simInterrupts // nil: interrupts come in order, and say all
+	asked   []simRequest
 }
 
 type simTask struct {
@@ -69,6 +71,10 @@ func (s *simulation) run(steps int) {
 	for range steps {
 		s.now += 1 + s.rnd.Uint64N(20_000)
 		cpu := s.rnd.IntN(len(s.cpus))
+		if s.hostile != nil && s.rnd.IntN(2) == 0 {
+			s.interrupt(cpu)
+			continue
+		}
 		switch s.rnd.IntN(7) {
 		case 0, 1:
 			s.reschedule(cpu)
@@ -106,6 +112,7 @@ func (s *simulation) reschedule(cpu int) {
 				s.emit(newRecord(trace.BlockIssue, s.now, cpu, prev.tid).u64(abi.OffBlockRq, rq).
 					u64(abi.OffBlockSector, 8*uint64(prev.tid)).u32(abi.OffBlockDev, 8<<20).u32(abi.OffBlockBytes, 4096))
 				s.flight, s.owner[rq] = append(s.flight, rq), prev
+				s.asked = append(s.asked, simRequest{rq: rq, tid: prev.tid, from: s.now, to: forever})
 				s.now++
 				prev.since = s.now
 				x.u64(abi.OffTimeNs, s.now)
@@ -138,6 +145,7 @@ func (s *simulation) wake(cpu int, by string) {
 		}
 		rq := s.flight[0]
 		s.flight, sleeper, cause = s.flight[1:], s.owner[rq], BlockDevice
+		s.answered(rq, cpu)
 		s.emit(newRecord(trace.SoftirqEntry, s.now, cpu, current).u32(abi.OffSoftirqVec, softirqBlock))
 		s.emit(newRecord(trace.BlockComplete, s.now, cpu, current).u64(abi.OffBlockRq, rq).
 			u64(abi.OffBlockSector, 8*uint64(sleeper.tid)).u32(abi.OffBlockDev, 8<<20).u32(abi.OffBlockBytes, 4096))
@@ -203,6 +211,9 @@ func TestTruthOfSimulatedMachines(t *testing.T) {
 	causes := map[Cause]int{}
 	for seed := range uint64(300) {
 		s := newSimulation(seed, 1+int(seed%4), 2+int(seed%9))
+		if seed%2 == 1 {
+			s.hostile = &simInterrupts{kinds: map[string]int{}}
+		}
 		s.run(400)
 		end := s.now
 		s.now++
@@ -300,6 +311,9 @@ func TestSumsOfAnything(t *testing.T) {
 			outliers = append(outliers, Outlier{
 				Rule: "r", Track: tracks[rnd.IntN(len(tracks))], TID: 1001 + i, CPU: i % 3, Start: from, End: from + rnd.Uint64N(2_000_000), Name: "BLOCK", Raised: i%2 == 0,
 			})
+			if i >= 3 {
+				outliers[i].Key = map[string]uint64{"rq": 0xffff0000 + uint64(1001+i)}
+			}
 		}
 		var names Names
 		if seed%2 == 0 { // and whatever is said of what there is

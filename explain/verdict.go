@@ -13,30 +13,17 @@ import (
 func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
 	b.WriteString(w.subject(r))
-	groups := groupByCause(r.Parts)
 	approximate := false
-	for i := range groups {
-		g := &groups[i]
-		if i >= 3 || i > 0 && g.ns < r.DelayNS/10 {
-			break
-		}
+	for i, g := range named(r) {
 		if i == 0 {
 			b.WriteString(": ")
 		} else {
 			b.WriteString(", ")
 		}
-		b.WriteString(w.phrase(g, pieces))
+		b.WriteString(w.phrase(&g, pieces))
 		approximate = approximate || slices.ContainsFunc(g.parts, func(p Part) bool { return p.Approximate })
 		if i == 0 && g.parts[0].Cause == r.Blame.Cause && g.parts[0].By == r.Blame.By {
-			for j := range r.Chain {
-				l := &r.Chain[j]
-				switch {
-				case j > 0 || g.cause != Reclaim && g.cause != Compaction && g.cause != PageFault:
-					b.WriteString(", which " + w.link(l))
-				case l.By != g.parts[0].By: // not done by the slow task itself
-					b.WriteString(", where it " + w.link(l))
-				}
-			}
+			b.WriteString(w.links(r, &g))
 		}
 	}
 	if wk := w.wokenBy(); wk != nil {
@@ -45,8 +32,48 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 	if approximate {
 		b.WriteString(" (approximate: softirqs were sampled)")
 	}
+	if r.Confidence == Guess {
+		b.WriteString(" (a guess: " + weakest(r).Evidence + ")")
+	}
 	b.WriteString(".")
 	return printable(b.String())
+}
+
+// named returns the groups of parts that a verdict names: three at most, each of a tenth of
+// the time or more.
+func named(r *Result) []group {
+	groups := groupByCause(r.Parts)
+	for i := range groups {
+		if i >= 3 || i > 0 && groups[i].ns < r.DelayNS/10 {
+			return groups[:i]
+		}
+	}
+	return groups
+}
+
+// weakest returns the least sure part that a verdict names, or nil: all is unexplained.
+func weakest(r *Result) *Part {
+	var found *Part
+	see := func(p *Part) {
+		if p.Confidence != "" && (found == nil || p.Confidence.rank() > found.Confidence.rank()) {
+			found = p
+		}
+	}
+	for _, g := range named(r) {
+		see(&g.parts[0])
+	}
+	for i := range r.Chain {
+		see(&r.Chain[i])
+	}
+	return found
+}
+
+// confidence returns how sure a verdict is.
+func confidence(r *Result) Confidence {
+	if p := weakest(r); p != nil {
+		return p.Confidence
+	}
+	return ""
 }
 
 // subject describes what was slow, and how slow.
@@ -99,6 +126,12 @@ func (w *walker) subject(r *Result) string {
 	}
 	if o.Cause == "trigger" {
 		return fmt.Sprintf("the last %s of %s", d, who)
+	}
+	switch {
+	case o.Key != nil:
+		return fmt.Sprintf("%s (%s) %s %s", o.Rule, keyText(o.Key), has("took", "has taken"), d)
+	case o.Began != "":
+		return fmt.Sprintf("%s %s %s", o.Rule, has("took", "has taken"), d)
 	}
 	return fmt.Sprintf("%s of %s %s %s", o.Rule, who, has("took", "has taken"), d)
 }

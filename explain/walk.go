@@ -25,6 +25,9 @@ type piece struct {
 	why      string
 	reason   string // of Unexplained
 	sampled  bool
+	evidence evidence
+	wait     wait
+	cut      bool // below would be deeper than maxDepth
 	waker    *Who
 	below    []piece
 }
@@ -35,7 +38,8 @@ type walker struct {
 	outlier    *Outlier
 	pieces     int
 	below      int
-	nested     int   // depth of works waiting for works
+	nested     int // depth of works waiting for works
+	chained    []link
 	stack      []int // tasks on the current path
 	idles      []idle
 	idlesKnown bool
@@ -49,7 +53,8 @@ func (w *walker) add(list []piece, p piece) []piece {
 	if n := len(list); n > 0 {
 		l := &list[n-1]
 		if l.to == p.from && l.cause == p.cause && l.by == p.by && l.state == p.state && l.cpu == p.cpu &&
-			l.why == p.why && l.reason == p.reason && l.sampled == p.sampled && l.waker == p.waker && l.below == nil && p.below == nil {
+			l.why == p.why && l.reason == p.reason && l.sampled == p.sampled && l.evidence == p.evidence && l.wait == p.wait && l.cut == p.cut &&
+			l.waker == p.waker && l.below == nil && p.below == nil {
 			l.to = p.to
 			return list
 		}
@@ -215,6 +220,9 @@ func (w *walker) interruptionPiece(tid, n int, o *interruption, from, to uint64,
 	if o.sampled {
 		p.why = "sampled"
 	}
+	if o.placed || o.kind == KindHypervisor {
+		p.evidence = byPlacing
+	}
 	switch o.kind {
 	case KindSoftirq:
 		p.cause = Softirq
@@ -249,8 +257,10 @@ func (w *walker) splitMemoryWaits(out []piece, t *task, n int, from, to uint64) 
 func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piece {
 	split(t.lockWaits, from, to, func(l *lockWait, from, to uint64) {
 		p := piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spinning on a kernel lock"}
+		p.wait = lockKind(l.flags)
 		if l.owner != 0 && l.owner != t.tid {
-			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, from, to)
+			p.by, p.evidence = w.m.whoTask(l.owner), byOwner
+			w.descend(&p, l.owner)
 		}
 		out = w.add(out, p)
 	}, func(from, to uint64) { out = w.splitUserKernel(out, t, n, from, to) })
@@ -277,12 +287,17 @@ func (w *walker) splitUserKernel(out []piece, t *task, n int, from, to uint64) [
 	return out
 }
 
-// descend follows another task, unless it is on the path already.
-func (w *walker) descend(tid int, from, to uint64) []piece {
-	if tid <= 0 || len(w.stack) >= maxDepth || w.below > maxBelow || slices.Contains(w.stack, tid) || w.m.tasks[tid] == nil {
-		return nil
+// descend explains a piece by what another task did meanwhile, unless that is on the path
+// already.
+func (w *walker) descend(p *piece, tid int) {
+	if tid <= 0 || w.below > maxBelow || slices.Contains(w.stack, tid) || w.m.tasks[tid] == nil {
+		return
 	}
-	return w.follow(tid, from, to)
+	if len(w.stack) >= maxDepth {
+		p.cut = true
+		return
+	}
+	p.below = w.follow(tid, p.from, p.to)
 }
 
 // lockWaitAt returns the lock wait at a time, or nil.

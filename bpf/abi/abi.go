@@ -644,10 +644,25 @@ const (
 	PrevCallShift = 17
 	PrevCallMask  = 2047
 	PrevException = 2047
+	PrevFutex     = 1536
 	PrevFrozen    = 0x10000000
 	PrevIowait    = 0x20000000
 	PrevThrottled = 0x40000000
 	PrevPreempted = 0x80000000
+)
+
+// enum futex_wait, record.h.
+const (
+	FutexIsWait     = 0
+	FutexIsBitset   = 1
+	FutexIsLockPi   = 2
+	FutexIsRequeue  = 3
+	FutexKind       = 3
+	FutexShared     = 4
+	FutexTimed      = 8
+	FutexValueShift = 4
+	FutexValueOther = 4
+	FutexWaits      = 128
 )
 
 // RecordWake is struct record_wake, record.h.
@@ -768,7 +783,7 @@ type RecordWorkQueue struct {
 	Function uint64
 	Name     [24]byte
 	ReqCpu   int32
-	_        uint32
+	Context  uint32
 }
 
 // RecordTimer is struct record_timer, record.h.
@@ -826,13 +841,13 @@ type RecordPower struct {
 
 // RecordNet is struct record_net, record.h.
 type RecordNet struct {
-	_      structs.HostLayout
-	Skb    uint64
-	Bytes  uint32
-	Work   int32
-	Budget int32
-	_      uint32
-	Dev    [24]byte
+	_       structs.HostLayout
+	Skb     uint64
+	Bytes   uint32
+	Work    int32
+	Budget  int32
+	Context uint32
+	Dev     [24]byte
 }
 
 // RecordThrottle is struct record_throttle, record.h.
@@ -928,6 +943,7 @@ const (
 	OffWorkQueueFunction = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.Function))
 	OffWorkQueueName     = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.Name))
 	OffWorkQueueReqCpu   = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.ReqCpu))
+	OffWorkQueueContext  = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.Context))
 	OffTimerTimer        = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Timer))
 	OffTimerFunction     = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Function))
 	OffTimerNow          = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Now))
@@ -949,6 +965,7 @@ const (
 	OffNetBytes          = OffRaw + int(unsafe.Offsetof(RecordNet{}.Bytes))
 	OffNetWork           = OffRaw + int(unsafe.Offsetof(RecordNet{}.Work))
 	OffNetBudget         = OffRaw + int(unsafe.Offsetof(RecordNet{}.Budget))
+	OffNetContext        = OffRaw + int(unsafe.Offsetof(RecordNet{}.Context))
 	OffNetDev            = OffRaw + int(unsafe.Offsetof(RecordNet{}.Dev))
 	OffThrottleCgroup    = OffRaw + int(unsafe.Offsetof(RecordThrottle{}.Cgroup))
 	OffThrottleCpu       = OffRaw + int(unsafe.Offsetof(RecordThrottle{}.Cpu))

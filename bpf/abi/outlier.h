@@ -49,8 +49,8 @@ enum waker_context {
 	WAKER_IRQ = 2 << 14,	 /* | irq */
 	WAKER_HRTIMER = 3 << 14,
 	WAKER_NUMBER = (1 << 14) - 1, /* all bits set: not known */
-	/* Of a softirq that deals with packets, while no hook tells what raised it: */
-	WAKER_LOCAL = 1 << 13,	/* this machine sent them, probably the waker */
+	/* Of a softirq that deals with packets: */
+	WAKER_LOCAL = 1 << 13,	/* this machine sent them, probably the waker, in a system call */
 	WAKER_REMOTE = 1 << 12, /* or anybody else */
 };
 

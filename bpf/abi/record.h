@@ -90,10 +90,25 @@ enum prev_state {
 	PREV_CALL_SHIFT = 17, /* 11 bits: the system call that prev is in, plus 1; 0: not known */
 	PREV_CALL_MASK = 0x7ff,
 	PREV_EXCEPTION = 0x7ff,	     /* as a call: in an exception, such as a page fault */
+	PREV_FUTEX = 0x600,	     /* as a call: futex of this machine's own table, and enum futex_wait */
 	PREV_FROZEN = 0x10000000,    /* a cgroup freezer stops it */
 	PREV_IOWAIT = 0x20000000,    /* in_iowait */
 	PREV_THROTTLED = 0x40000000, /* its cgroup has used up its CPU quota here */
 	PREV_PREEMPTED = 0x80000000,
+};
+
+/* With PREV_FUTEX: what the call was asked to do. */
+enum futex_wait {
+	FUTEX_IS_WAIT = 0,
+	FUTEX_IS_BITSET = 1,  /* FUTEX_WAIT_BITSET */
+	FUTEX_IS_LOCK_PI = 2, /* FUTEX_LOCK_PI, FUTEX_LOCK_PI2 */
+	FUTEX_IS_REQUEUE = 3, /* FUTEX_WAIT_REQUEUE_PI */
+	FUTEX_KIND = 3,
+	FUTEX_SHARED = 4,      /* without FUTEX_PRIVATE_FLAG */
+	FUTEX_TIMED = 8,       /* with a time limit */
+	FUTEX_VALUE_SHIFT = 4, /* 3 bits: the value that it is expected to have */
+	FUTEX_VALUE_OTHER = 4, /* this, or a larger one */
+	FUTEX_WAITS = 0x80,
 };
 
 /* sched_waking and sched_wakeup_new: tid becomes runnable; the waker is record.tid. */
@@ -208,7 +223,7 @@ struct record_work_queue {
 	__u64 function;
 	char name[RECORD_NAME_LEN]; /* of the work queue */
 	__s32 req_cpu;
-	__u32 _pad;
+	__u32 context; /* WAKER_*: what ran on top of the task that queued it */
 };
 
 /* timer_expire_entry and timer_expire_exit (timer only). */
@@ -264,7 +279,7 @@ struct record_net {
 	__u32 bytes;
 	__s32 work;
 	__s32 budget;
-	__u32 _pad;
+	__u32 context; /* net_dev_queue: as in record_work_queue, without numbers */
 	char dev[RECORD_NAME_LEN];
 };
 

@@ -128,18 +128,37 @@ static __always_inline void softirq_raises(struct interrupt_slots *mine, struct 
 volatile u32 softirqs_unhooked; /* no program is attached to their entry and exit */
 
 /*
- * Which softirq runs on this CPU, as WAKER_NUMBER holds it, where no hook has told. Packets that
- * are sent on this machine are received by the sender, in a system call.
+ * Packets that are sent on this machine are received by the sender, in a system call, from the
+ * backlog. Any other task is but interrupted.
  */
+static __always_inline u32 packets_from(struct task_struct *current, bool backlog)
+{
+	if (backlog && !(current->flags & PF_KTHREAD) && trusted_syscall((void *)bpf_task_pt_regs(current)) >= 0)
+		return WAKER_LOCAL;
+	return WAKER_REMOTE;
+}
+
+/* Which softirq runs on this CPU, as WAKER_NUMBER holds it, where no hook has told. */
 static __always_inline u32 softirq_unhooked(struct task_struct *current, u64 base)
 {
 	bool backlog;
 
 	if (!softirqs_unhooked || !receives_packets(base, &backlog))
 		return WAKER_NUMBER;
-	if (backlog && !(current->flags & PF_KTHREAD) && trusted_syscall((void *)bpf_task_pt_regs(current)) >= 0)
-		return SOFTIRQ_NET_RX | WAKER_LOCAL;
-	return SOFTIRQ_NET_RX | WAKER_REMOTE;
+	return SOFTIRQ_NET_RX | packets_from(current, backlog);
+}
+
+/* The same where a hook has. */
+static __always_inline u32 softirq_hooked(struct interrupt_slot *slot, struct task_struct *current, u64 base)
+{
+	u32 vector = (slot->key >> 32) & WAKER_NUMBER;
+	bool backlog;
+
+	if (vector != SOFTIRQ_NET_RX)
+		return vector;
+	receives_packets(base, &backlog);
+	/* Where this cannot be asked, only a handler's end just before tells. */
+	return vector | packets_from(current, slot->irq < 0 && (backlog || !percpu_softnet_data));
 }
 
 /* The innermost handler that runs on this CPU; NULL: none is known. */
@@ -196,7 +215,7 @@ static __always_inline u32 interrupt_works(struct task_struct *current, u32 cpu)
 	slot = mine ? softirq_of(mine, tid) : NULL;
 	if (slot) {
 		slot->worked = 1;
-		return context ?: WAKER_SOFTIRQ | ((slot->key >> 32) & WAKER_NUMBER);
+		return context ?: WAKER_SOFTIRQ | softirq_hooked(slot, current, me ? me->percpu : 0);
 	}
 	if (in == IN_SOFTIRQ)
 		return context ?: WAKER_SOFTIRQ | softirq_unhooked(current, me ? me->percpu : 0);

@@ -209,7 +209,7 @@ static __always_inline int record_timer_exit(void *ctx, struct timer_list *timer
 /* -------------------------------------------------------------- workqueue */
 
 static __always_inline int record_work_queue(void *ctx, int req_cpu, struct pool_workqueue *pwq,
-					     struct work_struct *work)
+					     struct work_struct *work, u32 context)
 {
 	struct workqueue_struct *wq = pwq->wq;
 	struct record r;
@@ -218,6 +218,7 @@ static __always_inline int record_work_queue(void *ctx, int req_cpu, struct pool
 	r.queue.work = (u64)work;
 	r.queue.function = (u64)work->func;
 	r.queue.req_cpu = req_cpu;
+	r.queue.context = context;
 #pragma unroll
 	for (int i = 0; i < 3; i++)
 		((u64 *)r.queue.name)[i] = ((u64 *)wq->name)[i];
@@ -290,6 +291,19 @@ static __always_inline void net_name(struct record *r, struct net_device *dev)
 	((u64 *)r->net.dev)[1] = ((u64 *)dev->name)[1];
 }
 
+/* What runs on top of the task that sends a packet, without its number. */
+static __always_inline u32 packet_context(void)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u32 in = running_in(current, me ? percpu_base(current, &me->percpu, cpu) : 0);
+
+	if (!in || in == IN_UNKNOWN)
+		return WAKER_TASK;
+	return (in & IN_HARDIRQ ? WAKER_IRQ : WAKER_SOFTIRQ) | WAKER_NUMBER;
+}
+
 static __always_inline int record_packet(void *ctx, u16 type, struct sk_buff *skb)
 {
 	struct record r;
@@ -297,6 +311,8 @@ static __always_inline int record_packet(void *ctx, u16 type, struct sk_buff *sk
 	record_init(&r, type);
 	r.net.skb = (u64)skb;
 	r.net.bytes = skb->len;
+	if (type == REC_NET_QUEUE)
+		r.net.context = packet_context();
 	net_name(&r, skb->dev);
 	return record(ctx, &r);
 }

@@ -17,9 +17,55 @@ static __always_inline bool switch_frozen(struct task_struct *prev, u32 state)
 	return state & TASK_FROZEN || prev->jobctl & JOBCTL_TRAP_FREEZE;
 }
 
+const volatile u32 futex_call; /* its number */
+
+/* linux/futex.h */
+#define FUTEX_WAIT 0
+#define FUTEX_LOCK_PI 6
+#define FUTEX_WAIT_BITSET 9
+#define FUTEX_WAIT_REQUEUE_PI 11
+#define FUTEX_LOCK_PI2 13
+#define FUTEX_CMD 0x7f
+#define FUTEX_PRIVATE_FLAG 0x80
+
+/* What prev waits for in futex, as PREV_STATE holds it; 0: not known. regs are its own. */
+static __always_inline u32 switch_futex(void *regs)
+{
+	u64 args[SYSCALL_ARGS];
+	u32 kind, value;
+
+	trusted_args(regs, false, args);
+	switch (args[1] & FUTEX_CMD) {
+	case FUTEX_WAIT:
+		kind = FUTEX_IS_WAIT;
+		break;
+	case FUTEX_WAIT_BITSET:
+		kind = FUTEX_IS_BITSET;
+		break;
+	case FUTEX_LOCK_PI:
+	case FUTEX_LOCK_PI2:
+		kind = FUTEX_IS_LOCK_PI;
+		break;
+	case FUTEX_WAIT_REQUEUE_PI:
+		kind = FUTEX_IS_REQUEUE;
+		break;
+	default:
+		return 0;
+	}
+	if (!(args[1] & FUTEX_PRIVATE_FLAG))
+		kind |= FUTEX_SHARED;
+	if (args[3])
+		kind |= FUTEX_TIMED;
+	value = args[2];
+	if (value > FUTEX_VALUE_OTHER)
+		value = FUTEX_VALUE_OTHER;
+	return PREV_FUTEX | kind | value << FUTEX_VALUE_SHIFT;
+}
+
 /* The system call that prev blocks in, as PREV_STATE holds it. */
 static __always_inline u32 switch_call(struct task_struct *prev)
 {
+	u32 futex;
 	void *regs;
 	s32 nr;
 
@@ -32,7 +78,10 @@ static __always_inline u32 switch_call(struct task_struct *prev)
 		return PREV_EXCEPTION;
 	if ((u32)nr >= SYSCALLS_32)
 		return 0;
-	return (task_compat(prev, regs) ? nr + SYSCALLS_32 : nr) + 1;
+	if (task_compat(prev, regs))
+		return nr + SYSCALLS_32 + 1;
+	futex = nr == futex_call ? switch_futex(regs) : 0;
+	return futex ?: nr + 1;
 }
 
 static __always_inline u32 switch_state(struct task_struct *prev, u32 tid, bool preempt, u32 state)

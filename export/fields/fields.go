@@ -190,6 +190,8 @@ func (l *list) swtch(ev *trace.Event, b *trace.Switch) {
 		l.syscall("prev_syscall_name", b.Call)
 	case b.Call == trace.CallException:
 		l.flag("prev_exception", true)
+	case b.Call == trace.CallFutex:
+		l.text("prev_syscall_name", "futex")
 	}
 	l.flag("prev_io_wait", b.IOWait)
 	l.flag("prev_frozen", b.Frozen)

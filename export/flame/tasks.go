@@ -205,6 +205,8 @@ func (t *Times) state(k *task, b *trace.Switch) string {
 		call = t.call(b.Call, "")
 	case b.Call == trace.CallException:
 		call = "an exception"
+	case b.Call == trace.CallFutex && call == "":
+		call = "futex"
 	}
 	s := "blocked (" + fields.State(b) + ")"
 	if b.IOWait {

@@ -156,6 +156,9 @@ func (w *Writer) left(b *trace.Switch) string {
 		}
 		name += " in " + call
 	}
+	if b.Call == trace.CallFutex {
+		name += " in futex"
+	}
 	if b.IOWait {
 		name += ", for I/O"
 	}

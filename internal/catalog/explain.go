@@ -102,7 +102,8 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 		Rule: o.Rule, Track: o.Track, Cause: string(o.Cause), Start: o.StartMono, End: o.EndMono,
 		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
 	}
-	out.Stacks = explainStacks(o)
+	out.Stacks, out.User = explainStacks(o), o.Stacks.User
+	explainKey(&out, o)
 	out.Call = trace.CallNone
 	if o.Cause == events.CauseTrigger && (o.State == "interruptible" || o.State == "uninterruptible") {
 		out.Asleep = true
@@ -128,6 +129,28 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 		}
 	}
 	return out
+}
+
+// explainKey tells whether the outlier's task did the work, or only passed its exit: pairs
+// and spans may have a key that is not a thread.
+func explainKey(out *explain.Outlier, o *events.Outlier) {
+	switch {
+	case o.Track == "span" && o.Span != nil:
+		if b := o.Span.Begin; b.TID != o.Task.TID {
+			out.Began = strings.TrimSpace(fmt.Sprintf("%s %d", b.Name(), b.TID))
+			return
+		}
+		out.Loose = true
+	case o.Track == "pair" && len(o.Key) > 0:
+		if tid, ok := o.Key["tid"]; ok && tid == uint64(o.Task.TID) {
+			return
+		}
+		if pid, ok := o.Key["pid"]; ok && pid == uint64(o.Task.PID) && o.EntryTask == nil {
+			out.Loose = true
+			return
+		}
+		out.Key = o.Key
+	}
 }
 
 // explainStacks returns the stacks of an outlier whose time is known.
@@ -197,7 +220,7 @@ func Explanation(report *explain.Report) *snapshot.Explanation {
 
 // explained is the part of an explanation that goes with the outlier.
 func explained(r *explain.Result) *events.Explained {
-	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
+	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS, Confidence: string(r.Confidence)}
 	if r.Blame.By != nil {
 		e.By, e.ByKind = r.Blame.By.Name, r.Blame.By.Kind
 		if w := r.Blame.By; w.Kind == explain.KindTask && (w.Cgroup != "" || w.Title != "") {

@@ -16,18 +16,19 @@ type Part = explain.Part
 
 // Result is an outlier in explain.json without its path, which may be long.
 type Result struct {
-	Rule        string      `json:"rule"`
-	Track       string      `json:"track"`
-	DelayNS     int64       `json:"delay_ns"`
-	StartMonoNS uint64      `json:"start_mono_ns"`
-	EndMonoNS   uint64      `json:"end_mono_ns"`
-	Task        explain.Who `json:"task"`
-	Verdict     string      `json:"verdict"`
-	Advice      string      `json:"advice,omitempty"`
-	Blame       Part        `json:"blame"`
-	Chain       []Part      `json:"chain,omitempty"`
-	Parts       []Part      `json:"parts"`
-	Roots       []Part      `json:"roots"`
+	Rule        string             `json:"rule"`
+	Track       string             `json:"track"`
+	DelayNS     int64              `json:"delay_ns"`
+	StartMonoNS uint64             `json:"start_mono_ns"`
+	EndMonoNS   uint64             `json:"end_mono_ns"`
+	Task        explain.Who        `json:"task"`
+	Verdict     string             `json:"verdict"`
+	Advice      string             `json:"advice,omitempty"`
+	Confidence  explain.Confidence `json:"confidence,omitempty"`
+	Blame       Part               `json:"blame"`
+	Chain       []Part             `json:"chain,omitempty"`
+	Parts       []Part             `json:"parts"`
+	Roots       []Part             `json:"roots"`
 }
 
 // culprit returns the part to name first: the end of the chain.

@@ -221,6 +221,7 @@ func outlierFields(o *events.Outlier) []zap.Field {
 	if e := o.Explained; e != nil {
 		add("verdict", e.Verdict)
 		add("verdict_cause", e.Cause)
+		add("verdict_confidence", e.Confidence)
 		add("culprit", e.By)
 		add("culprit_kind", e.ByKind)
 		addIdentity(add, "culprit_", e.ByTask)

@@ -150,7 +150,7 @@ var classes = [...]class{
 	WorkQueued: {"workqueue_queue_work", []field{
 		{"work", kX64, abi.OffWorkQueueWork}, {"function", kX64, abi.OffWorkQueueFunction},
 		{"req_cpu", kS32, abi.OffWorkQueueReqCpu},
-		{"workqueue", kRecordName, abi.OffWorkQueueName},
+		{"workqueue", kRecordName, abi.OffWorkQueueName}, {"context", kX32, abi.OffWorkQueueContext},
 	}},
 	TimerEntry: {"timer_expire_entry", []field{
 		{"timer", kX64, abi.OffTimerTimer}, {"now", kU64, abi.OffTimerNow}, {"function", kX64, abi.OffTimerFunction},
@@ -175,7 +175,7 @@ var classes = [...]class{
 	}},
 	CPUIdle:      {"power_cpu_idle", powerFields},
 	CPUFrequency: {"power_cpu_frequency", powerFields},
-	NetQueue:     {"net_dev_queue", netFields},
+	NetQueue:     {"net_dev_queue", append(netFields[:len(netFields):len(netFields)], field{"context", kX32, abi.OffNetContext})},
 	NetReceive:   {"net_if_receive_skb", netFields},
 	NapiPoll: {"napi_poll", []field{
 		{"dev_name", kRecordName, abi.OffNetDev}, {"work", kS32, abi.OffNetWork}, {"budget", kS32, abi.OffNetBudget},

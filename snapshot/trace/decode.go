@@ -21,12 +21,13 @@ func (r *Record) body(t Type) any {
 	switch t {
 	case SchedSwitch:
 		state := r.u32(abi.OffSwitchPrevState)
+		call, futex := switchCall(state)
 		return Switch{
 			PrevComm: r.comm(abi.OffSwitchPrevComm), NextComm: r.comm(abi.OffSwitchNextComm),
 			NextTID: int(r.s32(abi.OffSwitchNextTid)), NextPID: int(r.s32(abi.OffSwitchNextPid)),
 			PrevPrio: int(r.s16(abi.OffSwitchPrevPrio)), NextPrio: int(r.s16(abi.OffSwitchNextPrio)),
 			PrevState: state & abi.PrevState, Preempted: state&abi.PrevPreempted != 0,
-			Call: switchCall(state), IOWait: state&abi.PrevIowait != 0,
+			Call: call, Futex: futex, IOWait: state&abi.PrevIowait != 0,
 			Frozen: state&abi.PrevFrozen != 0, Throttled: state&abi.PrevThrottled != 0,
 		}
 	case SchedWaking, SchedWakeupNew:
@@ -101,14 +102,16 @@ func (r *Record) body(t Type) any {
 }
 
 // switchCall takes the system call out of prev_state.
-func switchCall(state uint32) int {
-	switch c := int(state >> abi.PrevCallShift & abi.PrevCallMask); c {
-	case 0:
-		return CallNone
-	case abi.PrevException:
-		return CallException
+func switchCall(state uint32) (int, Futex) {
+	switch c := int(state >> abi.PrevCallShift & abi.PrevCallMask); {
+	case c == 0:
+		return CallNone, 0
+	case c == abi.PrevException:
+		return CallException, 0
+	case c >= abi.PrevFutex && c < abi.PrevFutex+abi.FutexWaits:
+		return CallFutex, Futex(c - abi.PrevFutex | abi.FutexWaits)
 	default:
-		return c - 1
+		return c - 1, 0
 	}
 }
 
@@ -119,6 +122,7 @@ func (r *Record) rareBody(t Type) any {
 		return WorkQueue{
 			Work: r.u64(abi.OffWorkQueueWork), Function: r.u64(abi.OffWorkQueueFunction),
 			Name: r.text(abi.OffWorkQueueName, abi.RecordNameLen), ReqCPU: int(r.s32(abi.OffWorkQueueReqCpu)),
+			Context: r.u32(abi.OffWorkQueueContext),
 		}
 	case TimerEntry:
 		return Timer{
@@ -154,7 +158,7 @@ func (r *Record) rareBody(t Type) any {
 	case NetQueue, NetReceive:
 		return Net{
 			SKB: r.u64(abi.OffNetSkb), Bytes: r.u32(abi.OffNetBytes),
-			Dev: r.text(abi.OffNetDev, abi.RecordNameLen),
+			Dev: r.text(abi.OffNetDev, abi.RecordNameLen), Context: r.u32(abi.OffNetContext),
 		}
 	case NapiPoll:
 		return Napi{

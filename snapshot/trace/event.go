@@ -121,17 +121,60 @@ type Switch struct {
 	PrevPrio, NextPrio int    // kernel priority: 120 is nice 0, below 100 real time
 	PrevState          uint32 // as the kernel gives it; 0: still runnable
 	Preempted          bool
-	Call               int  // the system call that the leaving task blocks in, CallNone or CallException
-	IOWait             bool // it waits for I/O
-	Frozen             bool // a cgroup freezer stops it
-	Throttled          bool // its cgroup has used up its CPU quota on this CPU
+	Call               int   // the system call that the leaving task blocks in, CallNone, CallException or CallFutex
+	Futex              Futex // with CallFutex
+	IOWait             bool  // it waits for I/O
+	Frozen             bool  // a cgroup freezer stops it
+	Throttled          bool  // its cgroup has used up its CPU quota on this CPU
 }
 
 // Values of Switch.Call that are no system call.
 const (
 	CallNone      = -1 // not known: a kernel thread, or a task that did not block
 	CallException = -2 // in an exception, such as a page fault
+	CallFutex     = -3 // in futex, whatever number it has on the machine; Futex tells more
 )
+
+// Futex is what a task that blocks in futex has asked for.
+type Futex uint8
+
+// What Futex.Op returns.
+const (
+	FutexWait        = abi.FutexIsWait
+	FutexWaitBitset  = abi.FutexIsBitset
+	FutexLockPI      = abi.FutexIsLockPi
+	FutexWaitRequeue = abi.FutexIsRequeue
+)
+
+// FutexOther is what Futex.Value returns for all values from there on.
+const FutexOther = abi.FutexValueOther
+
+// MakeFutex is for tests and traces that do not come from the kernel side.
+func MakeFutex(op int, value uint32, shared, timed bool) Futex {
+	f := Futex(abi.FutexWaits | op&abi.FutexKind | int(min(value, FutexOther))<<abi.FutexValueShift)
+	if shared {
+		f |= abi.FutexShared
+	}
+	if timed {
+		f |= abi.FutexTimed
+	}
+	return f
+}
+
+// Known reports whether the others tell anything.
+func (f Futex) Known() bool { return f&abi.FutexWaits != 0 }
+
+// Op is FutexWait, FutexWaitBitset, FutexLockPI or FutexWaitRequeue.
+func (f Futex) Op() int { return int(f & abi.FutexKind) }
+
+// Shared reports whether other processes may wake it (no FUTEX_PRIVATE_FLAG).
+func (f Futex) Shared() bool { return f&abi.FutexShared != 0 }
+
+// Timed reports whether the wait has a time limit.
+func (f Futex) Timed() bool { return f&abi.FutexTimed != 0 }
+
+// Value is what the futex was expected to hold, at most FutexOther.
+func (f Futex) Value() int { return int(f&^abi.FutexWaits) >> abi.FutexValueShift }
 
 // Wake is SchedWaking or SchedWakeupNew; the waker is Event.TID.
 type Wake struct {
@@ -163,11 +206,11 @@ func (w *Wake) Runs() (kind Type, number int) {
 	return 0, -1
 }
 
-// Remote reports, of a wake-up by a softirq whose events are not recorded, that the packet may
-// have come from anywhere, and not from the waker.
-func (w *Wake) Remote() bool {
+// Local reports, of a wake-up by a softirq that received packets, that the waker was in a system
+// call meanwhile, as who sends packets on this machine is.
+func (w *Wake) Local() bool {
 	kind, number := w.Runs()
-	return kind == SoftirqEntry && number >= 0 && w.Context&abi.WakerRemote != 0
+	return kind == SoftirqEntry && number >= 0 && w.Context&abi.WakerLocal != 0
 }
 
 // Migrate is SchedMigrate.
@@ -251,7 +294,8 @@ type Syscall struct {
 type WorkQueue struct {
 	Work, Function uint64
 	Name           string
-	ReqCPU         int // asked for
+	ReqCPU         int    // asked for
+	Context        uint32 // what ran on top of the task that queued it, as Wake.Context
 }
 
 // Timer is TimerEntry or, with the timer's address only, TimerExit.
@@ -300,9 +344,10 @@ type Frequency struct {
 
 // Net is NetQueue, a packet is handed to a device, or NetReceive, it came from one.
 type Net struct {
-	SKB   uint64 // address
-	Bytes uint32
-	Dev   string
+	SKB     uint64 // address
+	Bytes   uint32
+	Dev     string
+	Context uint32 // NetQueue: not 0 if an interrupt sent it, on top of the task
 }
 
 // Napi is NapiPoll.

@@ -291,6 +291,8 @@ type Explained struct {
 	// ByTask is where that is, if it is a task.
 	ByTask *Identity `json:"by_task,omitempty"`
 	NS     int64     `json:"ns"` // that part of the delay
+	// Confidence of the verdict: seen, inferred or guess; absent if all is unexplained.
+	Confidence string `json:"confidence,omitempty"`
 }
 
 // ActionResult is how an action ended.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/bits"
 	"os"
 	"runtime"
@@ -317,6 +318,14 @@ func (l *loaded) drop(before *loaded) error {
 // Map finds a map by its name in the kernel side; nil: there is none.
 func (o *Objects) Map(name string) *ebpf.Map { return o.loaded.Load().byName[name] }
 
+// futexCall returns the number of the system call futex.
+func futexCall() uint32 {
+	if nr, ok := rules.SyscallNumber("futex"); ok {
+		return uint32(nr)
+	}
+	return math.MaxUint32
+}
+
 // size sets the number of elements of every map, and the masks that go with it.
 func (o *Objects) size(n *build, s *specs) error {
 	cpus, err := ebpf.PossibleCPU()
@@ -338,6 +347,7 @@ func (o *Objects) size(n *build, s *specs) error {
 		{s.Histograms, n.opts.Histograms > 0},
 		{s.HistogramStride, uint32(n.stride)},
 		{s.RecordIrqFloor, uint64(n.opts.IRQFloor)},
+		{s.FutexCall, futexCall()},
 	}
 	n.ring = abi.RingParts
 	if n.opts.Ring > 0 && len(n.plan.Groups) > 0 {

@@ -1,0 +1,208 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+)
+
+// link is an element of the chain: the culprits with the same cause, largest part first.
+type link struct {
+	group
+	cut bool
+}
+
+// part returns the link as its largest part.
+func (l *link) part() Part {
+	p := l.parts[0]
+	p.Cut = l.cut
+	if n := l.culprits(); n > 1 {
+		p.Culprits, p.GroupNS = n, l.ns
+	}
+	return p
+}
+
+// culprits counts the different ones.
+func (l *link) culprits() int {
+	seen := map[whoKey]bool{}
+	for i := range l.parts {
+		if by := l.parts[i].By; by != nil {
+			seen[whoKey{kind: by.Kind, name: by.Name, id: by.TID}] = true
+		}
+	}
+	return len(seen)
+}
+
+// chain follows the largest part down: what its culprit mostly did, what that one
+// waited for, and so on.
+func chain(pieces []piece, blame *Part) []link {
+	var out []link
+	key := blame.key()
+	for range maxDepth {
+		var below []piece
+		var cut, all uint64
+		for i := range pieces {
+			if p := &pieces[i]; p.key() == key {
+				below = append(below, p.below...)
+				if all += p.to - p.from; p.cut {
+					cut += p.to - p.from
+				}
+			}
+		}
+		if n := len(out); n > 0 && cut > 0 && cut*2 >= all {
+			out[n-1].cut = true
+		}
+		groups := groupByCause(sumParts(below, false))
+		if len(groups) == 0 {
+			break
+		}
+		out = append(out, link{group: groups[0]})
+		pieces, key = below, groups[0].parts[0].key()
+	}
+	return out
+}
+
+// maxLinks is how many elements of a chain are told one by one.
+const maxLinks = 4
+
+// links describes the chain behind the first group of a verdict.
+func (w *walker) links(r *Result, first *group) string {
+	var b strings.Builder
+	last := len(w.chained) - 1
+	for i := range w.chained {
+		l := &w.chained[i]
+		switch {
+		case i >= maxLinks && i < last && last > maxLinks:
+			if i == maxLinks {
+				b.WriteString(", " + more(w.chained[maxLinks:]))
+			}
+			continue
+		case i == last && last > maxLinks:
+			b.WriteString(", the last of which " + l.words())
+		case i > 0 || first.cause != Reclaim && first.cause != Compaction && first.cause != PageFault:
+			b.WriteString(", which " + l.words())
+		case l.parts[0].By != first.parts[0].By: // not done by the slow task itself
+			b.WriteString(", where it " + l.words())
+		}
+		if l.cut {
+			fmt.Fprintf(&b, " (what is deeper than %d levels is not followed)", maxDepth)
+		}
+	}
+	return b.String()
+}
+
+// more describes all links but the last in short: how many there are, and how long each
+// was in the way of the one before.
+func more(rest []link) string {
+	noun := "holders"
+	var least, most int64
+	for i := range rest[:len(rest)-1] {
+		l := &rest[i]
+		own := l.ns
+		if next := &rest[i+1]; next.cause == Locked || next.cause == Task {
+			own -= min(next.ns, own)
+		}
+		if i == 0 || own < least {
+			least = own
+		}
+		most = max(most, own)
+		switch by := l.parts[0].By; {
+		case by == nil || by.Kind != KindTask:
+			noun = "links"
+		case l.cause != Locked && noun == "holders":
+			noun = "tasks"
+		}
+	}
+	each := duration(most)
+	if least*5 < most*4 {
+		each = duration(least) + " to " + each
+	}
+	return fmt.Sprintf("… and %d more %s, %s each", len(rest)-1, noun, each)
+}
+
+// words describes a link, as what its task did.
+func (l *link) words() string {
+	first := &l.parts[0]
+	name := ""
+	if first.By != nil {
+		name = describe(first.By)
+	}
+	if f := linkWords[l.cause]; f != nil {
+		return f(l, duration(l.ns), name)
+	}
+	return "spent " + duration(l.ns) + " on " + name
+}
+
+// linkWords has words for every cause.
+var linkWords = map[Cause]func(l *link, d, name string) string{
+	RunningUser:   func(_ *link, d, _ string) string { return "ran for " + d },
+	RunningKernel: func(_ *link, d, _ string) string { return "ran for " + d + " in the kernel" },
+	Running:       func(_ *link, d, _ string) string { return "ran for " + d },
+	Preempted:     behind,
+	Runnable:      behind,
+	Misplaced: func(l *link, d, name string) string {
+		return behind(l, d, name) + ", while another CPU was idle"
+	},
+	Throttled: func(_ *link, d, name string) string {
+		return "was throttled for " + d + ", as " + name + " had used up its CPU quota"
+	},
+	IRQ:        func(_ *link, d, name string) string { return "spent " + d + " on " + name },
+	Softirq:    func(_ *link, d, name string) string { return "spent " + d + " on " + name },
+	StolenTime: func(_ *link, d, _ string) string { return "lost its CPU to the hypervisor for " + d },
+	BlockQueue: func(l *link, d, name string) string {
+		if l.parts[0].By.Kind == KindTask {
+			return "waited " + d + " for a disk behind requests of " + taskNames(&l.group)
+		}
+		return "waited " + d + " in the queue of " + name
+	},
+	BlockDevice: func(_ *link, d, name string) string { return "waited " + d + " for " + name },
+	Locked: func(l *link, d, _ string) string {
+		what := waits[waitOf(l.parts[0].Wait)].words
+		if l.parts[0].By.Kind == KindUnknown {
+			return "waited " + d + " for " + what + ", whose holder is not known"
+		}
+		return "waited " + d + " for " + what + " that " + taskNames(&l.group) + " held"
+	},
+	Task: func(l *link, d, _ string) string {
+		return "spent " + d + " " + taskWords(waitOf(l.parts[0].Wait), taskNames(&l.group), "")
+	},
+	Timer:      func(_ *link, d, _ string) string { return "slept " + d + " until a timer" },
+	Network:    func(_ *link, d, name string) string { return "waited " + d + " for a packet from " + name },
+	Reclaim:    func(_ *link, d, name string) string { return "spent " + d + " reclaiming memory for " + name },
+	Compaction: func(_ *link, d, _ string) string { return "spent " + d + " compacting memory" },
+	PageFault:  func(_ *link, d, name string) string { return "waited " + d + " for pages from " + name },
+	WorkQueue:  func(_ *link, d, name string) string { return "waited " + d + " for " + name + " in a work queue" },
+	Journal: func(_ *link, d, name string) string {
+		return "waited " + d + " for the journal of its file system, " + name
+	},
+	Stopped: func(_ *link, d, name string) string { return "was stopped for " + d + " by " + name },
+	Unexplained: func(l *link, d, _ string) string {
+		return "spent " + d + " unexplained (" + l.parts[0].Reason + ")"
+	},
+}
+
+// behind describes a wait for a CPU.
+func behind(l *link, d, _ string) string {
+	if by := l.parts[0].By; by != nil && by.Kind == KindTask {
+		return "waited " + d + " to run behind " + taskNames(&l.group)
+	}
+	return "waited " + d + " to run"
+}
+
+// taskWords describes a wait for another task.
+func taskWords(k wait, name, why string) string {
+	switch k {
+	case waitAny:
+		return "waiting" + withSpace(why) + " for " + name
+	case waitJoin:
+		return "waiting for " + name + " to end"
+	case waitBarrier:
+		return "waiting at a barrier until " + name + " came"
+	case waitSemaphore:
+		return "waiting on a semaphore until " + name + " posted it"
+	case waitCondition, waitNotify, waitFutex:
+		return "waiting " + waits[k].words + " until " + name + " woke it"
+	case waitParked:
+		return "parked in a queue until " + name + " woke it"
+	}
+	return "waiting for " + waits[k].words + " of " + name
+}

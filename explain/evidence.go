@@ -1,0 +1,92 @@
+package explain
+
+// Confidence is how sure it is that time went where it is said to have gone.
+type Confidence string
+
+// Confidences. docs/explain.md defines them, and lists what they rest on.
+const (
+	Seen     Confidence = "seen"     // the records of that time say so themselves
+	Inferred Confidence = "inferred" // a rule of the kernel or of a library connects the records
+	Guess    Confidence = "guess"    // the records allow for something else as well
+)
+
+// evidence is what a piece rests on beside the records of its own time.
+type evidence uint8
+
+const (
+	byRecords evidence = iota
+	byNearness
+	byOpenRequest
+	byDeviceOrder
+	byQueueShare
+	byQueueOrder
+	byPlacing
+	byPacket
+	bySoftirq
+	bySystemCall
+	byKernelThread
+	byFutexValue
+	byFutexOperation
+	byThreadExit
+	byUnlock
+	byOwner
+	bySignal
+	byCgroup
+	bySleep
+	byKeyThread
+)
+
+// evidences says how sure each is, and why.
+var evidences = [...]struct {
+	confidence Confidence
+	words      string
+}{
+	byRecords:        {Seen, ""},
+	byNearness:       {Inferred, "its request completed on that CPU less than 100 us before"},
+	byOpenRequest:    {Inferred, "it waits uninterruptibly, and its request has not completed"},
+	byDeviceOrder:    {Inferred, "by the order and sizes of the requests in the device"},
+	byQueueShare:     {Inferred, "it had most bytes in flight on the device"},
+	byQueueOrder:     {Inferred, "it ran longest of what the queue or the worker had before"},
+	byPlacing:        {Inferred, "how long is recorded, when is not"},
+	byPacket:         {Inferred, "it sent the packet, by the packet's address"},
+	bySoftirq:        {Inferred, "a softirq that receives packets woke it"},
+	bySystemCall:     {Inferred, "packets were received within a system call of the task, as those that it sends on this machine are"},
+	byKernelThread:   {Inferred, "by the name of the kernel thread, and who woke that last"},
+	byFutexValue:     {Inferred, "by the value that its futex was expected to have"},
+	byFutexOperation: {Inferred, "by the operation on its futex"},
+	byThreadExit:     {Inferred, "the thread that woke it has ended then"},
+	byUnlock:         {Inferred, "it woke the task that waited for the lock"},
+	byOwner:          {Inferred, "it owned the lock when the wait began"},
+	bySignal:         {Inferred, "it woke the task just before that stopped, or at the end"},
+	byCgroup:         {Inferred, "switches do not say which of its cgroups"},
+	bySleep:          {Inferred, "it was asleep at the end, and the history has no event of it"},
+	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
+}
+
+// rank orders confidences from the surest.
+func (c Confidence) rank() int {
+	switch c {
+	case Seen:
+		return 0
+	case Inferred:
+		return 1
+	}
+	return 2
+}
+
+// weigh sets what a part rests on: the least sure evidence of a tenth of its time or more.
+// Unexplained time claims nothing.
+func (p *Part) weigh(by *[len(evidences)]uint64) {
+	if p.Cause == Unexplained {
+		return
+	}
+	p.Confidence = Seen
+	var most uint64
+	for e := range by {
+		c := evidences[e].confidence
+		if by[e] == 0 || by[e]*10 < uint64(p.NS) || c.rank() < p.Confidence.rank() || c == p.Confidence && by[e] <= most {
+			continue
+		}
+		p.Confidence, p.Evidence, most = c, evidences[e].words, by[e]
+	}
+}

@@ -1,0 +1,221 @@
+package explain
+
+import (
+	"strings"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// wait is what a task waits for where one cause, or one system call, is of several kinds.
+type wait uint8
+
+const (
+	waitAny wait = iota
+	waitMutex
+	waitPIMutex
+	waitCondition
+	waitNotify
+	waitJoin
+	waitBarrier
+	waitSemaphore
+	waitParked
+	waitFutex
+	waitKernelMutex
+	waitKernelRead
+	waitKernelWrite
+	waitKernelRT
+	waitKernelSpin
+	waitKernelLock
+)
+
+// waits says what each is called in JSON and to people.
+var waits = [...]struct{ name, words string }{
+	waitAny:         {"", "a lock"},
+	waitMutex:       {"mutex", "a mutex"},
+	waitPIMutex:     {"pi_mutex", "a priority-inheriting mutex"},
+	waitCondition:   {"condition", "on a condition variable"},
+	waitNotify:      {"condition_or_semaphore", "on a condition variable or a semaphore"},
+	waitJoin:        {"join", "for the end of a thread"},
+	waitBarrier:     {"barrier", "at a barrier"},
+	waitSemaphore:   {"semaphore", "on a semaphore"},
+	waitParked:      {"parked", "parked in a queue"},
+	waitFutex:       {"futex", "on a futex"},
+	waitKernelMutex: {"kernel_mutex", "a mutex of the kernel"},
+	waitKernelRead:  {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},
+	waitKernelWrite: {"kernel_rwsem_write", "a lock of the kernel, as a writer,"},
+	waitKernelRT:    {"kernel_rt_mutex", "an rt_mutex of the kernel"},
+	waitKernelSpin:  {"kernel_spinlock", "a spinlock of the kernel"},
+	waitKernelLock:  {"kernel_lock", "a lock of the kernel"},
+}
+
+// waitOf returns the wait of a name in JSON.
+func waitOf(name string) wait {
+	for i := range waits {
+		if waits[i].name == name {
+			return wait(i)
+		}
+	}
+	return waitAny
+}
+
+// Flags of contention_begin: LCB_F_* in the kernel's include/trace/events/lock.h.
+const (
+	lockSpin  = 1
+	lockRead  = 2
+	lockWrite = 4
+	lockRT    = 8
+	lockMutex = 32
+)
+
+// lockKind returns the kind of a kernel lock by its flags.
+func lockKind(flags uint32) wait {
+	switch {
+	case flags&lockMutex != 0:
+		return waitKernelMutex
+	case flags&lockRT != 0:
+		return waitKernelRT
+	case flags&lockSpin != 0:
+		return waitKernelSpin
+	case flags&lockRead != 0:
+		return waitKernelRead
+	case flags&lockWrite != 0:
+		return waitKernelWrite
+	}
+	return waitKernelLock
+}
+
+func isFutex(call string) bool { return call == "futex" || strings.HasPrefix(call, "futex_wait") }
+
+// isLock reports whether somebody holds what is waited for.
+func (w wait) isLock() bool { return w == waitMutex || w == waitPIMutex || w >= waitKernelMutex }
+
+// userWaits are the functions of libraries in which threads wait, by their first words.
+var userWaits = []struct {
+	prefix string
+	wait   wait
+}{
+	{"pthread_mutex_", waitMutex},
+	{"__pthread_mutex_", waitMutex},
+	{"___pthread_mutex_", waitMutex},
+	{"pthread_rwlock_", waitMutex},
+	{"__pthread_rwlock_", waitMutex},
+	{"___pthread_rwlock_", waitMutex},
+	{"__lll_lock_wait", waitMutex},
+	{"pthread_cond_", waitCondition},
+	{"__pthread_cond_", waitCondition},
+	{"___pthread_cond_", waitCondition},
+	{"sem_wait", waitSemaphore},
+	{"sem_timedwait", waitSemaphore},
+	{"sem_clockwait", waitSemaphore},
+	{"__new_sem_wait", waitSemaphore},
+	{"pthread_barrier_wait", waitBarrier},
+	{"__pthread_barrier_wait", waitBarrier},
+	{"___pthread_barrier_wait", waitBarrier},
+	{"pthread_join", waitJoin},
+	{"__pthread_clockjoin", waitJoin},
+	{"___pthread_join", waitJoin},
+	{"pthread_timedjoin", waitJoin},
+}
+
+// userWaitDepth is how many frames above the system call are looked at: a mutex is also
+// taken by what was called much further out.
+const userWaitDepth = 6
+
+// userWait returns what a user stack waits for, or waitAny.
+func userWait(stack []string) wait {
+	for _, f := range stack[:min(len(stack), userWaitDepth)] {
+		for i := range userWaits {
+			if strings.HasPrefix(f, userWaits[i].prefix) {
+				return userWaits[i].wait
+			}
+		}
+	}
+	return waitAny
+}
+
+// burstLimit is how long one system call may take to wake all who wait.
+const burstLimit = 1_000_000
+
+// futexKind returns what a futex is used for, and how that is known. Values are those of
+// glibc: a mutex with waiters is 2, a rwlock that is held 3, a thread's is its id until it
+// ends; conditions, semaphores and joins wait with a bitset, barriers and mutexes without.
+func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
+	if own := w.outlier; t.tid == own.TID && len(w.stack) == 1 && (own.Track == "offcpu" || isFutex(own.Syscall)) {
+		if k := userWait(own.User); k != waitAny {
+			return k, byRecords
+		}
+	}
+	x, wk := full.futex, full.wake
+	burst := wk != nil && wk.burst != nil && *wk.burst > 1
+	switch {
+	case !x.Known():
+		return waitFutex, byRecords
+	case x.Op() == trace.FutexLockPI:
+		return waitPIMutex, byRecords
+	case x.Value() == 2 || x.Value() == 3:
+		return waitMutex, byFutexValue
+	case x.Op() == trace.FutexWaitRequeue:
+		return waitCondition, byFutexOperation
+	case x.Op() == trace.FutexWaitBitset && x.Shared() && wk != nil && wk.ctx == nil && w.m.ended(wk.tid, wk.at):
+		return waitJoin, byThreadExit
+	case x.Op() == trace.FutexWaitBitset && x.Shared() && x.Value() == trace.FutexOther:
+		return waitJoin, byFutexValue
+	case x.Op() == trace.FutexWaitBitset && burst:
+		return waitCondition, byFutexOperation
+	case x.Op() == trace.FutexWaitBitset:
+		return waitNotify, byFutexOperation
+	case burst:
+		return waitBarrier, byFutexOperation
+	case x.Value() == 0:
+		return waitParked, byFutexOperation
+	}
+	return waitFutex, byRecords
+}
+
+// noteBurst counts what one task wakes at about one time of those that wait for futexes.
+func (c *cpu) noteBurst(ev *trace.Event, s *segment) {
+	if !s.futex.Known() || s.wake.ctx != nil {
+		return
+	}
+	b := &c.burst
+	if b.count == nil || b.tid != ev.TID || ev.Time-b.at > burstLimit {
+		b.tid, b.at, b.count = ev.TID, ev.Time, new(int)
+	}
+	*b.count++
+	s.wake.burst = b.count
+}
+
+// exitLimit is how long a thread may take to end after it has woken who joins it.
+const exitLimit = 10_000_000
+
+// ended reports whether a task ended soon after a time.
+func (m *model) ended(tid int, at uint64) bool {
+	t := m.tasks[tid]
+	if t == nil || len(t.segments) == 0 {
+		return false
+	}
+	s := &t.segments[len(t.segments)-1]
+	return s.state == blocked && s.bits&taskDead != 0 && s.from >= at && s.from-at < exitLimit
+}
+
+// futexWake explains a wait for a futex that another task has woken. Only what is known to
+// be a lock had a holder.
+func (w *walker) futexWake(p *piece, full *segment, name string) {
+	p.wait, p.evidence = w.futexKind(w.m.task(p.task), full)
+	if p.why == "" {
+		p.why = "in " + name
+	}
+	if p.wait.isLock() {
+		p.cause = Locked
+	}
+}
+
+// unfinishedFutex explains a wait for a futex that has not ended.
+func (w *walker) unfinishedFutex(p *piece, full *segment) {
+	p.wait, p.evidence = w.futexKind(w.m.task(p.task), full)
+	p.cause, p.by = Task, w.m.whoUnknown("a task that has not woken it yet")
+	p.why = "for a futex that has not been woken yet"
+	if p.wait.isLock() {
+		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
+	}
+}

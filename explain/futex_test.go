@@ -1,0 +1,70 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// TestFutexes: what is waited for is told by the operation, the value, who else is woken and
+// what becomes of the waker. Only a lock has a holder, and only a holder can be in an
+// inversion.
+func TestFutexes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		wait trace.Switch
+		// The waker wakes a third task as well; it ends.
+		both, ends bool
+		user       []string
+		says       string
+		kind       string
+		cause      Cause
+		confidence Confidence
+		unfinished bool
+	}{
+		{name: "mutex", wait: waitsFor(trace.FutexWait, 2, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
+		{name: "mutex of a bitset", wait: waitsFor(trace.FutexWaitBitset, 2, false), says: "a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
+		{name: "pi mutex", wait: waitsFor(trace.FutexLockPI, 0, false), says: "waiting for a priority-inheriting mutex that other 2 held", kind: "pi_mutex", cause: Locked, confidence: Seen},
+		{name: "signal or post", wait: waitsFor(trace.FutexWaitBitset, 0, false), says: "waiting on a condition variable or a semaphore until other 2 woke it", kind: "condition_or_semaphore", cause: Task, confidence: Inferred},
+		{name: "broadcast", wait: waitsFor(trace.FutexWaitBitset, 0, false), both: true, says: "waiting on a condition variable until other 2 woke it", kind: "condition", cause: Task, confidence: Inferred},
+		{name: "join", wait: waitsFor(trace.FutexWaitBitset, 4000, true), ends: true, says: "waiting for other 2 to end", kind: "join", cause: Task, confidence: Inferred},
+		{name: "join, by the value", wait: waitsFor(trace.FutexWaitBitset, 4000, true), says: "waiting for other 2 to end", kind: "join", cause: Task, confidence: Inferred},
+		{name: "barrier", wait: waitsFor(trace.FutexWait, 1, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
+		{name: "parked", wait: waitsFor(trace.FutexWait, 0, false), says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
+		{name: "anything", wait: waitsFor(trace.FutexWait, 1, false), says: "waiting on a futex until other 2 woke it", kind: "futex", cause: Task, confidence: Seen},
+		{name: "without its operation", wait: sleeps(202), says: "waiting on a futex until other 2 woke it", kind: "futex", cause: Task, confidence: Seen},
+		{name: "by the stack", wait: waitsFor(trace.FutexWaitBitset, 0, false), user: []string{"__futex_abstimed_wait_common64+0x1", "sem_wait+0x2f (libc.so.6)"},
+			says: "waiting on a semaphore until other 2 posted it", kind: "semaphore", cause: Task, confidence: Seen},
+		{name: "a condition that nobody signals", wait: waitsFor(trace.FutexWaitBitset, 0, false), unfinished: true,
+			says: "waiting on a condition variable or a semaphore (for a futex that has not been woken yet)", kind: "condition_or_semaphore", cause: Task, confidence: Inferred},
+		{name: "a stack of a hostile depth", wait: sleeps(202), user: append(make([]string, 100), "sem_wait"),
+			says: "waiting on a futex", kind: "futex", cause: Task, confidence: Seen},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &script{}
+			s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, c.wait)
+			s.swap(1100, 1, other, third, c.wait).swap(1200, 1, third, other, c.wait) // the third waits for the same
+			s.swap(1500, 1, other, worker, trace.Switch{}).swap(10500, 1, worker, other, sleeps(0))
+			o := Outlier{Rule: "r", Track: "offcpu", TID: victim, PID: victim, Comm: "victim", Start: 1_000_000, End: 11_000_000, User: c.user}
+			if c.unfinished {
+				o.Cause = "timeout"
+			} else {
+				s.wake(11000, 1, other, victim, 0)
+			}
+			if c.both {
+				s.wake(11001, 1, other, third, 1)
+			}
+			if c.ends {
+				s.swap(11050, 1, other, 0, trace.Switch{PrevState: taskDead})
+			}
+			r := explained(t, &s.list, []Outlier{o}, caseNames).Outliers[0]
+			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
+			assert.Check(t, r.Blame.Wait == c.kind && r.Blame.Cause == c.cause && r.Confidence == c.confidence, "%+v, %s", r.Blame, r.Confidence)
+			assert.Check(t, c.cause == Locked || !strings.Contains(r.Advice, "lock") && !strings.Contains(r.Advice, "inversion"), "%s", r.Advice)
+			assert.Check(t, c.kind != "pi_mutex" || !strings.Contains(r.Advice, "priority-inheriting"), "%s", r.Advice)
+		})
+	}
+}
