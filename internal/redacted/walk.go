@@ -48,7 +48,7 @@ func (c *copier) value(v any, parent, key string) any {
 // kept are the keys of strings that name nobody: words of tailcam's, times, ids, rules.
 // A key may have the one before it in front.
 var kept = []string{
-	"abi", "arch", "attach", "cause", "checksums", "end", "flags", "from", "histogram.by", "host.kernel", "host.kernel_version", "id", "op", "on", "on_duplicate",
+	"abi", "arch", "attach", "cause", "checksums", "confidence", "end", "flags", "from", "histogram.by", "host.kernel", "host.kernel_version", "id", "op", "on", "on_duplicate",
 	"part", "phase", "policy", "rule", "rules.name", "rules.stacks", "runtime", "snapshot", "stage", "state", "syscall.name",
 	"tailcam", "thread", "time", "to", "track", "vector",
 }
