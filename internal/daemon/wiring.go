@@ -58,7 +58,7 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 
 // afterSnapshot starts the actions of a snapshot and holds it until they have ended.
 func (d *daemon) afterSnapshot(done snapshot.Done) {
-	if len(done.Outliers) > 0 && done.Outliers[0].Cause == events.CauseTrigger {
+	if len(done.Outliers) > 0 && done.Outliers[0].Cause == events.CauseTrigger && done.Outliers[0].Trigger == nil {
 		done.Outliers = nil // no rule's: its answer tells of it
 	}
 	d.tally.Snapshot(&done)

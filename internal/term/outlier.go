@@ -91,6 +91,8 @@ func subject(o *events.Outlier) string {
 	switch {
 	case o.Work != nil && o.Task.TID == 0:
 		return "no worker"
+	case o.Trigger != nil && o.Task.TID == 0:
+		return "no target"
 	case o.IRQ != nil && o.Task.TID == 0 && o.Task.Comm == "": // nobody knows who runs there
 		return fmt.Sprintf("cpu %d", o.CPU)
 	case o.IRQ != nil && o.Task.TID == 0:
@@ -129,6 +131,9 @@ func what(o *events.Outlier) string {
 		return "was preempted and waited to run again"
 	case o.Track == "wakeup":
 		return "was woken and waited to run"
+	}
+	if o.Trigger != nil {
+		return Clean(o.Trigger.Reason)
 	}
 	if o.Cause == events.CauseTrigger {
 		return "was asked about"
