@@ -17,8 +17,9 @@ const Trigger Track = "trigger"
 
 // TriggerSpec is what a rule of track trigger watches. One of its sources is set.
 type TriggerSpec struct {
-	PSI  *PSISource
-	Kmsg []KernelMessage // messages of the kernel's log
+	PSI   *PSISource
+	Kmsg  []KernelMessage // messages of the kernel's log
+	Probe *ProbeSource
 	// Target is whose time is explained: the thread of PID, or one of the threads that
 	// run where the conditions of Places hold. Sources that name a task (kmsg, oom)
 	// are limited to tasks there.
@@ -30,6 +31,8 @@ func (t *TriggerSpec) Source() string {
 	switch {
 	case t.PSI != nil:
 		return sourcePSI
+	case t.Probe != nil:
+		return sourceProbe
 	case slices.Equal(t.Kmsg, []KernelMessage{OutOfMemory}):
 		return sourceOOM
 	}
@@ -102,8 +105,9 @@ var kernelMessages = []KernelMessage{HungTask, SoftLockup, HardLockup, RCUStall}
 // Keys of the mappings of a trigger.
 var (
 	triggerKeys = []string{"name", "track", "on", "target", "snapshot", "actions", "extend"}
+	probeLimits = []string{"threshold", "timeout"}
 	targetKeys  = []string{"pid", "cgroup", "unit", "container", "pod", "namespace", "last"}
-	sources     = []string{sourcePSI, sourceKmsg, sourceOOM}
+	sources     = []string{sourcePSI, sourceKmsg, sourceOOM, sourceProbe}
 	psiKeys     = append([]string{"cgroup"}, PSIResources...)
 )
 
@@ -122,15 +126,20 @@ func (r *reader) noTrigger(keys map[string]entry, rule *Rule) {
 func (r *reader) trigger(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	rule.Stacks = nil
 	rule.Trigger = &TriggerSpec{}
-	for _, key := range ruleKeys {
-		if e, ok := keys[key]; ok && !slices.Contains(triggerKeys, key) {
-			r.fail(e.key, strings.Join(triggerKeys, ", "), "%s does not apply to track trigger", key)
-		}
-	}
 	if e, ok := keys["on"]; ok {
-		r.source(e.value, rule.Trigger)
+		r.source(e.value, keys, rule)
 	} else {
 		r.fail(n, "on: with one of "+strings.Join(sources, ", "), "rule has no on")
+	}
+	for _, key := range ruleKeys {
+		e, ok := keys[key]
+		switch {
+		case !ok || slices.Contains(triggerKeys, key):
+		case !slices.Contains(probeLimits, key):
+			r.fail(e.key, strings.Join(triggerKeys, ", "), "%s does not apply to track trigger", key)
+		case rule.Trigger.Probe == nil:
+			r.fail(e.key, "on: {probe: …}", "%s does not apply to this trigger", key)
+		}
 	}
 	if e, ok := keys["target"]; ok {
 		rule.Trigger.Target = r.target(e.value)
@@ -146,7 +155,8 @@ func (r *reader) trigger(n *yaml.Node, keys map[string]entry, rule *Rule) {
 }
 
 // source reads on: the name of a source without settings, or one with them.
-func (r *reader) source(n *yaml.Node, t *TriggerSpec) {
+func (r *reader) source(n *yaml.Node, rule map[string]entry, to *Rule) {
+	t := to.Trigger
 	if n.Kind == yaml.ScalarNode && !isNull(n) {
 		switch n.Value {
 		case sourceOOM:
@@ -172,6 +182,8 @@ func (r *reader) source(n *yaml.Node, t *TriggerSpec) {
 			t.PSI = r.psi(e.value)
 		case sourceKmsg:
 			t.Kmsg = words(r, e.value, "kmsg", kernelMessages)
+		case sourceProbe:
+			t.Probe = r.probe(e.value, rule, to)
 		case sourceOOM:
 			r.fail(e.value, "on: oom", "oom has no settings")
 		}
@@ -198,7 +210,7 @@ func (r *reader) psi(n *yaml.Node) *PSISource {
 			}
 		}
 	}
-	if len(p.Triggers) == 0 && len(r.errs) == 0 {
+	if !slices.ContainsFunc(PSIResources, func(name string) bool { _, ok := keys[name]; return ok }) {
 		r.fail(n, strings.Join(PSIResources, ", "), "psi has no trigger")
 	}
 	if len(p.Triggers) > maxPSITriggers {
@@ -223,16 +235,16 @@ func (r *reader) psiTrigger(n *yaml.Node, resource string) (PSITrigger, bool) {
 		return t, false
 	}
 	t.Kind = fields[0]
-	var errs [2]error
-	t.Window, errs[1] = psiDuration(fields[2], minPSIWindow, maxPSIWindow)
-	t.Stall, errs[0] = psiDuration(fields[1], minPSIStall, max(t.Window, minPSIStall))
-	for i, what := range []string{"stall", "window"} {
-		if errs[i] != nil {
-			r.fail(n, psiAllowed, "%s: %s %v", resource, what, errs[i])
-			return t, false
-		}
+	what := "window"
+	var err error
+	if t.Window, err = psiDuration(fields[2], minPSIWindow, maxPSIWindow); err == nil {
+		what = "stall"
+		t.Stall, err = psiDuration(fields[1], minPSIStall, t.Window)
 	}
-	return t, true
+	if err != nil {
+		r.fail(n, psiAllowed, "%s: %s %v", resource, what, err)
+	}
+	return t, err == nil
 }
 
 // psiDuration parses a duration, or microseconds as the kernel does.

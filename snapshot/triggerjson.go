@@ -4,10 +4,11 @@ import "github.com/tailcam/tailcam/rules"
 
 // TriggerJSON is rules.TriggerSpec; absent fields have no condition.
 type TriggerJSON struct {
-	Source   string                `json:"source"`           // psi, kmsg, oom
+	Source   string                `json:"source"`           // psi, kmsg, oom, probe
 	Cgroup   string                `json:"cgroup,omitempty"` // psi; absent: the machine
 	PSI      []PSIJSON             `json:"psi,omitempty"`
 	Messages []rules.KernelMessage `json:"messages,omitempty"` // kmsg
+	Probe    *ProbeJSON            `json:"probe,omitempty"`
 	Target   *TargetJSON           `json:"target,omitempty"`
 }
 
@@ -17,6 +18,13 @@ type PSIJSON struct {
 	Kind     string `json:"kind"` // some, full
 	StallNS  int64  `json:"stall_ns"`
 	WindowNS int64  `json:"window_ns"`
+}
+
+// ProbeJSON is rules.ProbeSource; its limits are the rule's.
+type ProbeJSON struct {
+	HTTP    string `json:"http,omitempty"`
+	TCP     string `json:"tcp,omitempty"`
+	EveryNS int64  `json:"every_ns"`
 }
 
 // TargetJSON is rules.Target: lists of globs.
@@ -40,6 +48,9 @@ func triggerJSON(t *rules.TriggerSpec) *TriggerJSON {
 		for _, p := range t.PSI.Triggers {
 			out.PSI = append(out.PSI, PSIJSON{p.Resource, p.Kind, int64(p.Stall), int64(p.Window)})
 		}
+	}
+	if p := t.Probe; p != nil {
+		out.Probe = &ProbeJSON{p.HTTP, p.TCP, int64(p.Every)}
 	}
 	if to := &t.Target; to.Named() || to.Last != 0 {
 		out.Target = &TargetJSON{

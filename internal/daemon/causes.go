@@ -43,6 +43,7 @@ func (d *daemon) fire(f *trigger.Firing) {
 	o.Time = time.Now().UTC()
 	o.Rule, o.Track, o.Cause = f.Rule.Name, events.TrackTrigger, events.CauseTrigger
 	o.StartMono, o.EndMono, o.DelayNS = now-last, now, int64(last)
+	o.ThresholdNS = int64(f.Limit)
 	o.Key = map[string]uint64{"tid": uint64(o.Task.TID)}
 	o.Trigger = &events.TriggerInfo{Source: f.Rule.Trigger.Source(), Reason: f.Reason}
 	o.WantsSnapshot, o.Suppressed, o.MatchedRule = f.WantsSnapshot, f.Suppressed, f.Rule

@@ -1,5 +1,5 @@
 // Package trigger watches what the rules of track trigger name: pressure stall
-// information and the kernel's log. Each rule has a goroutine of its own, so that a source
+// information, the kernel's log, health checks. Each rule has a goroutine of its own, so that a source
 // that does not answer holds up no other.
 package trigger
 
@@ -40,6 +40,7 @@ type Options struct {
 type Event struct {
 	Reason string
 	Time   time.Duration // that it is about, before now; 0: none in particular
+	Limit  time.Duration // that Time has passed; 0: none
 	Task   *Task         // that it names; nil: none
 }
 
@@ -228,6 +229,9 @@ func (e *Engine) once(ctx context.Context, w *watch, spec *rules.TriggerSpec) er
 func (e *Engine) open(spec *rules.TriggerSpec, lost func(uint64)) (source, error) {
 	if spec.PSI != nil {
 		return openPSI(spec.PSI, e.opts.CgroupDir)
+	}
+	if spec.Probe != nil {
+		return newProbe(spec.Probe), nil
 	}
 	return openKmsg(spec.Kmsg, lost)
 }
