@@ -33,6 +33,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/pins"
 )
 
@@ -307,6 +308,7 @@ func (d *daemon) openManager() (err error) {
 		Names:       d.traceNames,
 		Shed:        d.shedBetween,
 	})
+	d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
 	return err
 }
 

@@ -55,7 +55,7 @@ func openTrigger(path string, t *rules.PSITrigger) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		// Kernels before 6.4 want it at open (d82caa273565).
+		// Until "sched/psi: Allow unprivileged polling of N*2s period" (6.4), at open.
 		return nil, fmt.Errorf("%w: needs CAP_SYS_RESOURCE; with systemd, install the drop-in triggers.conf", err)
 	case errors.Is(err, unix.EROFS):
 		return nil, fmt.Errorf("%w: with systemd, install the drop-in triggers.conf", err)
@@ -67,7 +67,7 @@ func openTrigger(path string, t *rules.PSITrigger) (*os.File, error) {
 	if _, err := unix.Write(int(f.Fd()), []byte(t.String()+"\x00")); err != nil {
 		_ = f.Close() // not armed
 		if errors.Is(err, unix.EINVAL) {
-			// d82caa273565: without the capability, at the pace of the averages alone.
+			// Since that commit, the capability is for the timers of other windows.
 			return nil, fmt.Errorf("%w: trigger %q: without CAP_SYS_RESOURCE, the window must be a multiple of 2s", err, t)
 		}
 		return nil, fmt.Errorf("trigger %q: %w", t, err)
