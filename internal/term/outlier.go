@@ -66,7 +66,9 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 	if o.Span != nil && !o.Span.Begin.Is(&o.Task) {
 		d.add("started by", Peer(o.Span.Begin))
 	}
-	d.add("cpu", cpus(o))
+	if o.Cause != events.CauseTrigger { // that has none
+		d.add("cpu", cpus(o))
+	}
 	if o.Snapshot != nil {
 		d.add("snapshot", Clean(*o.Snapshot))
 	}
@@ -133,7 +135,7 @@ func what(o *events.Outlier) string {
 		return "was woken and waited to run"
 	}
 	if o.Trigger != nil {
-		return Clean(o.Trigger.Reason)
+		return "(" + Clean(o.Trigger.Reason) + ")"
 	}
 	if o.Cause == events.CauseTrigger {
 		return "was asked about"

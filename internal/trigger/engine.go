@@ -161,14 +161,31 @@ func (w *watch) update(r *rules.Rule) bool {
 
 func (e *Engine) startLocked(r *rules.Rule) *watch {
 	ctx, stop := context.WithCancel(e.ctx)
-	w := &watch{stop: stop, rule: *r, outliers: rate.NewLimiter(rate.Inf, 1)}
-	if e.opts.Rate > 0 {
-		w.outliers = rate.NewLimiter(rate.Limit(e.opts.Rate), max(e.opts.Burst, 1))
-	}
+	w := &watch{stop: stop, rule: *r, outliers: e.limiterLocked()}
 	w.snapshots = rate.NewLimiter(rate.Every(r.Snapshot.Every), r.Snapshot.Burst)
 	spec := r.Trigger
 	e.running.Go(func() { e.keep(ctx, w, r.Name, spec) })
 	return w
+}
+
+// limiterLocked limits the outliers of one rule.
+func (e *Engine) limiterLocked() *rate.Limiter {
+	if e.opts.Rate <= 0 {
+		return rate.NewLimiter(rate.Inf, 1)
+	}
+	return rate.NewLimiter(rate.Limit(e.opts.Rate), max(e.opts.Burst, 1))
+}
+
+// SetRate changes Options.Rate and Options.Burst.
+func (e *Engine) SetRate(perSecond, burst int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.opts.Rate, e.opts.Burst = perSecond, burst
+	for _, w := range e.watches {
+		w.mu.Lock()
+		w.outliers = e.limiterLocked()
+		w.mu.Unlock()
+	}
 }
 
 // keep watches a source, and again after it has failed, until ctx is done.

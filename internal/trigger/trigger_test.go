@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
@@ -248,4 +249,30 @@ func FuzzRecord(f *testing.F) {
 		k := &kmsg{want: map[rules.KernelMessage]bool{rules.HungTask: true}, lost: func(uint64) {}}
 		k.record(raw)
 	})
+}
+
+// TestLimits: outliers beyond the rate, and those of a paused rule, are not fired.
+func TestLimits(t *testing.T) {
+	e := New(&Options{Fire: func(*Firing) {}, Rate: 1, Burst: 2})
+	r := parse(t, "rules: [{name: a, track: trigger, on: oom, snapshot: {every: 1h, burst: 1}}]")[0]
+	w := &watch{rule: r, outliers: e.limiterLocked(), snapshots: rate.NewLimiter(rate.Every(r.Snapshot.Every), r.Snapshot.Burst)}
+	e.watches["a"] = w
+	now := time.Now()
+	for i, want := range []State{
+		{Seen: 1, Outliers: 1}, {Seen: 2, Outliers: 2, Suppressed: 1}, {Seen: 3, Outliers: 2, Suppressed: 1, Limited: 1},
+	} {
+		f := w.take(&Event{}, now)
+		s, _ := e.State("a")
+		assert.Check(t, s == want && (f != nil) == (i < 2) && (f == nil || f.WantsSnapshot == (i == 0)), "%d: %+v, %+v", i, s, f)
+	}
+	e.SetRate(0, 0)
+	assert.Check(t, w.take(&Event{}, now) != nil)
+	paused := r
+	paused.Paused = true
+	assert.Check(t, w.update(&paused) && w.take(&Event{}, now) == nil)
+	again := paused
+	again.Paused, again.Snapshot.Every = false, time.Second
+	assert.Assert(t, w.update(&again))
+	f := w.take(&Event{}, now)
+	assert.Check(t, f.WantsSnapshot && f.Suppressed == 2, "%+v", f)
 }
