@@ -148,9 +148,7 @@ func (r *reader) trigger(n *yaml.Node, keys map[string]entry, rule *Rule) {
 		r.snapshot(e.value, &rule.Snapshot)
 	}
 	if e, ok := keys["actions"]; ok {
-		for _, a := range r.blocks(e.value, "actions") {
-			rule.Actions = append(rule.Actions, r.action(a, rule.Snapshot.Enabled))
-		}
+		rule.Actions = r.actionsOf(e.value, rule)
 	}
 }
 

@@ -23,7 +23,7 @@ func (d *daemon) newPipeline() *pipeline {
 			d.tally.Outlier(o)
 			d.feed.Publish(o)
 			d.collector.Load().Publish(o)
-			d.act(rules.OnOutlier, []events.Outlier{*o}, action.Job{})
+			d.act(rules.OnOutlier, []events.Outlier{*o}, &action.Job{})
 		},
 		complete: func(o *events.Outlier) {
 			d.feed.Complete(o)
@@ -55,24 +55,20 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 
 // afterSnapshot starts the actions of a snapshot and holds it until they have ended.
 func (d *daemon) afterSnapshot(done snapshot.Done) {
-	if len(done.Outliers) > 0 && done.Outliers[0].Cause == events.CauseTrigger && done.Outliers[0].Trigger == nil {
+	job := action.Job{ID: done.ID, Dir: done.Dir}
+	on, given := rules.OnSnapshot, done.Outliers
+	if o := done.Trigger(); o != nil {
+		on, given, job.Reason = rules.OnTrigger, []events.Outlier{*o}, done.Reason
 		done.Outliers = nil // no rule's: its answer tells of it
 	}
 	d.tally.Snapshot(&done)
 	d.exportExplained(&done)
-	if done.Err != nil || len(done.Outliers) == 0 {
+	if done.Err != nil {
 		return
 	}
 	d.feed.Explain(done.Outliers)
-	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: d.store.Hold(done.ID)})
-}
-
-func (d *daemon) act(on string, outliers []events.Outlier, job action.Job) {
-	job.Items = action.ItemsFor(on, outliers, d.rule)
-	if len(job.Items) == 0 && job.Done == nil {
-		return
-	}
-	d.actions.Submit(job)
+	job.Done = d.store.Hold(done.ID)
+	d.act(on, given, &job)
 }
 
 // rule returns a running rule, or nil.
