@@ -145,6 +145,8 @@ func (m *model) explain(o *Outlier) Result {
 			pieces = w.blockPieces()
 		case "workqueue":
 			pieces = w.workItemPieces()
+		case "trigger":
+			pieces = w.triggerPieces()
 		default:
 			pieces = w.threadPieces()
 		}

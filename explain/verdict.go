@@ -124,6 +124,9 @@ func (w *walker) subject(r *Result) string {
 		}
 		return fmt.Sprintf("softirq %s kept CPU %d from %s for %s", o.Name, o.CPU, who, d)
 	}
+	if o.Cause == "trigger" && o.TID == 0 {
+		return fmt.Sprintf("rule %s saved the last %s", o.Rule, d)
+	}
 	if o.Cause == "trigger" {
 		return fmt.Sprintf("the last %s of %s", d, who)
 	}

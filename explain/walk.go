@@ -153,6 +153,15 @@ func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {
 	return piece{from: from, to: to, task: tid, cpu: -1, state: "unknown", cause: Unexplained, reason: reason, why: reason}
 }
 
+// triggerPieces follows the target of a trigger, if it has one.
+func (w *walker) triggerPieces() []piece {
+	o := w.outlier
+	if o.TID != 0 {
+		return w.follow(o.TID, o.Start, o.End)
+	}
+	return []piece{w.unexplained(0, o.Start, o.End, "the trigger has no target")}
+}
+
 // workItemPieces follows the worker of a work item, if it has one.
 func (w *walker) workItemPieces() []piece {
 	o := w.outlier

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions, priority, extend"
+	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, priority, extend"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"unit, not_unit, container, not_container, pod, not_pod, namespace, not_namespace, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
@@ -20,7 +20,7 @@ const (
 		"queue, not_queue, function, not_function"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h, such as 5ms"
-	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue, trigger"
 )
 
 // rule is a rule of a track in one line, with more of it.
@@ -50,7 +50,7 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is empty; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions, priority, extend"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, priority, extend"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: plain values\nf:1:12: anchors and aliases are not supported; allowed: plain values"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: plain values"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: values without a tag`},

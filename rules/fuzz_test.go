@@ -23,6 +23,9 @@ func FuzzLoad(f *testing.F) {
 		f.Add([]byte(tt.yaml))
 	}
 	f.Add([]byte(adaptive("quantile: 0.99, times: 1.5, floor: 1ms, ceiling: 1s, window: 1h, min_samples: 1e3", ", histogram: {by: override}")))
+	f.Add([]byte(`rules: [{name: a, track: trigger, on: {psi: {cgroup: /a, cpu: ["some 150000 1000000", "full 1ms 2s"]}}, target: {unit: "a.*", last: 1s}}]`))
+	f.Add([]byte(`rules: [{name: a, track: trigger, on: {probe: {http: "http://a:1/b", every: 1s}}, threshold: 1ms, timeout: 1s, target: {pid: 4}}]`))
+	f.Add([]byte(`rules: [{name: a, track: trigger, on: {kmsg: [hung_task, rcu_stall]}}, {name: b, track: trigger, on: {probe: {tcp: "a:1"}}}]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rules, err := Parse("f", data, testMachine{})
 		if err == nil {
@@ -72,6 +75,10 @@ func checkRules(t *testing.T, rules []Rule) {
 	}
 	for i := range rules {
 		r := &rules[i]
+		if r.Track == Trigger {
+			checkTrigger(t, r)
+			continue
+		}
 		checkLimits(t, Limits{r.Threshold, r.Timeout}, r.Adaptive)
 		assert.Check(t, r.Name != "" && r.Track != "" && (!r.IsAdaptive() || r.Histogram != nil), "bad rule %+v", r)
 		h := r.Histogram
@@ -86,4 +93,27 @@ func checkRules(t *testing.T, rules []Rule) {
 	}
 	assert.Check(t, overrides <= MaxOverrides && globs <= MaxCommGlobs,
 		"%d overrides, %d comm globs", overrides, globs)
+}
+
+// checkTrigger: there is one source, and what the kernel is told is within its bounds.
+func checkTrigger(t *testing.T, r *Rule) {
+	t.Helper()
+	s := r.Trigger
+	assert.Assert(t, s != nil && r.Name != "" && r.Snapshot.Burst >= 1 && r.Snapshot.Every >= minDuration, "bad rule %+v", r)
+	set := 0
+	for _, is := range []bool{s.PSI != nil, len(s.Kmsg) > 0, s.Probe != nil} {
+		if is {
+			set++
+		}
+	}
+	assert.Check(t, set == 1 && s.Source() != "", "%d sources: %+v", set, s)
+	if s.PSI != nil {
+		assert.Check(t, len(s.PSI.Triggers) > 0 && len(s.PSI.Triggers) <= maxPSITriggers, "%+v", s.PSI)
+		for _, p := range s.PSI.Triggers {
+			assert.Check(t, p.Stall > 0 && p.Stall <= p.Window && p.Window >= minPSIWindow && p.Window <= maxPSIWindow, "%+v", p)
+		}
+	}
+	if p := s.Probe; p != nil {
+		assert.Check(t, (p.HTTP == "") != (p.TCP == "") && p.Every >= minEvery && p.Timeout > 0 && p.Timeout <= maxCheck, "%+v", p)
+	}
 }

@@ -75,7 +75,7 @@ func TestLayerErrors(t *testing.T) {
 		{"rules: [{extend: a, track: irq}]", "f:1:21: extend cannot change track; allowed: the keys to change; or a rule of its own, without extend"},
 		{"rules: [{extend: a, threshold: soon}]", `f:1:32: threshold "soon" is not a duration; allowed: a duration from 1us to 1h, such as 5ms`},
 		{"rules: [{extend: a, when: {comm: [5]}}]", `f:1:35: comm is a number; allowed: a quoted string, "5"`},
-		{"rules: [{extend: a, op: read}]", `f:1:21: unknown key "op"` + ruleAllowed},
+		{"rules: [{extend: a, op: read}]", `f:1:21: unknown key "op", did you mean "on"` + ruleAllowed},
 		{"disable: [x]", `f:1:11: unknown rule "x", did you mean "a"; allowed: the name of a rule in any file`},
 		{"disable: []", "f:1:10: disable is an empty list; allowed: at least one value, or no disable"},
 		{"disable: {a: b}", "f:1:10: disable is a mapping; allowed: a list of values"},

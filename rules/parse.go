@@ -31,7 +31,7 @@ var (
 	fileKeys = []string{"rules", "disable", "actions"}
 	ruleKeys = []string{"name", "track", "attach", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when",
 		"exit_when", "labels", "forget_after",
-		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions", "priority", "extend"}
+		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "on", "target", "snapshot", "actions", "priority", "extend"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 )
@@ -58,6 +58,11 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if e, ok := keys["track"]; ok {
 		rule.Track = r.track(e.value)
 	}
+	if rule.Track == Trigger {
+		r.trigger(n, keys, &rule)
+		return rule
+	}
+	r.noTrigger(keys, &rule)
 	r.attach(keys, &rule)
 	r.limits(n, keys, &rule)
 	if e, ok := keys["when"]; ok {
@@ -118,7 +123,7 @@ func (r *reader) track(n *yaml.Node) Track {
 		return ""
 	}
 	var names []string
-	for _, t := range Tracks {
+	for _, t := range append(slices.Clone(Tracks), Trigger) {
 		if slices.Contains(unbuilt, t) {
 			continue
 		}

@@ -197,6 +197,7 @@ type Rule struct {
 	Paused    bool          // does not fire; set at run time, not in files
 	Priority  int           // 0 to 100; above the budget, rules with the lowest are paused first
 	Pair      *PairSpec     // hooks and key of track pair; else nil
+	Trigger   *TriggerSpec  // of track trigger; else nil
 	When      Match
 	Overrides []Override
 	Stacks    []Stack

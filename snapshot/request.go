@@ -159,8 +159,12 @@ func (a *request) shortHistory(o *events.Outlier, cpus []CPUCoverage) string {
 	for held := int64(o.EndMono-o.StartMono) - int64(most); held > 0 && int64(times)*held < o.DelayNS && times < 1024; {
 		times *= 2
 	}
+	who := term.Peer(events.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm})
+	if o.Trigger != nil && o.Task.TID == 0 {
+		who = "rule " + o.Rule
+	}
 	return fmt.Sprintf("the history does not reach the entry of the outlier of %s: on %s it begins up to %s after it (the delay was %s); raise recorder.size to %d times as much, or set recorder.cover: %s",
-		term.Peer(events.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}), cpuList(short, len(cpus)),
+		who, cpuList(short, len(cpus)),
 		time.Duration(most), time.Duration(o.DelayNS), times, (2*time.Duration(o.DelayNS)).Truncate(time.Second)+time.Second)
 }
 

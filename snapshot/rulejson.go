@@ -20,6 +20,7 @@ type RuleJSON struct {
 	Paused      bool             `json:"paused,omitempty"`
 	Priority    int              `json:"priority"`
 	Pair        *PairJSON        `json:"pair,omitempty"`
+	Trigger     *TriggerJSON     `json:"trigger,omitempty"`
 	When        MatchJSON        `json:"when"`
 	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
 	Stacks      []rules.Stack    `json:"stacks,omitempty"`
@@ -172,6 +173,7 @@ func NewRuleJSON(r *rules.Rule) RuleJSON {
 		Paused:      r.Paused,
 		Priority:    r.Priority,
 		Pair:        pairJSON(r),
+		Trigger:     triggerJSON(r.Trigger),
 		When:        matchJSON(r.When),
 		Stacks:      r.Stacks,
 		Snapshot: PolicyJSON{

@@ -87,7 +87,7 @@ func (d *Done) Trigger() *events.Outlier {
 			Time: d.Time, Rule: manualRule, Track: events.TrackTrigger, Cause: events.CauseTrigger,
 			Key: map[string]uint64{}, Snapshot: &d.ID,
 		}
-	case d.Outliers[0].Cause == events.CauseTrigger:
+	case d.Outliers[0].Cause == events.CauseTrigger && d.Outliers[0].Trigger == nil:
 		return &d.Outliers[0]
 	}
 	return nil

@@ -161,6 +161,7 @@ type Tracker struct {
 // that this kernel cannot serve are left out: see Inactive. Needs kernel 6.1+
 // with BTF, and CAP_BPF with CAP_PERFMON, or root.
 func New(list []rules.Rule, opts *Options) (*Tracker, error) {
+	list = rules.Tracked(list)
 	t, err := load(list, opts, nil)
 	if taken, ok := errors.AsType[*kernel.TakeoverError](err); ok {
 		return load(list, opts, taken)
@@ -279,6 +280,9 @@ func (t *Tracker) CallFunctions() CallStatus { return t.calls.Status() }
 // Fits tells why a rule that is new, or has changed, cannot run; nil: it can. It wraps
 // ErrAbsent if this kernel or machine cannot serve it.
 func (t *Tracker) Fits(rule *rules.Rule) error {
+	if rule.Track == rules.Trigger {
+		return nil
+	}
 	types, err := kernel.LoadBTF()
 	if err != nil {
 		return err
@@ -348,6 +352,7 @@ func (t *Tracker) replace(plan *kernel.Plan, types *btf.Spec, opts *Options) err
 // is not loaded, such as another tracker, that is loaded first (see kernel.Objects), which
 // takes a second or more. If it fails, the old rules stay.
 func (t *Tracker) Swap(list []rules.Rule) error {
+	list = rules.Tracked(list)
 	types, err := kernel.LoadBTF()
 	if err != nil {
 		return err

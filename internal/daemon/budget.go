@@ -432,7 +432,7 @@ func (d *daemon) reading() (*budget.Reading, error) {
 // pricedRules lists the rules that work here. Requires d.mu.
 func (d *daemon) pricedRules(inactive map[string]error) (list []budget.RuleInfo) {
 	for i := range d.rules {
-		if k := &d.rules[i]; inactive[k.Name] == nil {
+		if k := &d.rules[i]; inactive[k.Name] == nil && k.Track != rules.Trigger {
 			list = append(list, budget.RuleInfo{Name: k.Name, Track: string(k.Track), Priority: k.Priority})
 		}
 	}

@@ -36,6 +36,7 @@ func CheckLoad(ctx context.Context, list []rules.Rule) (notes []string, err erro
 	for _, call := range slices.Sorted(maps.Keys(t.CallFunctions().Failed)) {
 		err = errors.Join(err, fmt.Errorf("system call %s: %w", call, t.CallFunctions().Failed[call]))
 	}
+	err = errors.Join(err, checkTriggers(list, hosts))
 	inactive := t.Inactive()
 	for _, name := range slices.Sorted(maps.Keys(inactive)) {
 		why := fmt.Errorf("rule %s: %w", name, inactive[name])

@@ -25,6 +25,7 @@ import (
 	"github.com/tailcam/tailcam/internal/otlp"
 	"github.com/tailcam/tailcam/internal/overrides"
 	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/trigger"
 	"github.com/tailcam/tailcam/internal/version"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
@@ -32,6 +33,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/pins"
 )
 
@@ -56,6 +58,7 @@ type daemon struct {
 	containers *containers.Lookup
 	symbols    *helper.Helper
 	kernel     *tracker.Tracker
+	triggers   *trigger.Engine
 	recorder   *flight.Resizable // nil: disabled
 	ring       int               // bytes per CPU, as asked for; under change while it runs
 	ringFor    string            // what that was measured for; empty: it was not
@@ -137,6 +140,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
 		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, nil},
+		{"prepare triggers", d.openTriggers, nil},
 		{"set the budget", d.openBudget, nil},
 		{"attach", d.attach, nil},
 	} {
@@ -310,6 +314,7 @@ func (d *daemon) openManager() (err error) {
 		Names:       d.traceNames,
 		Shed:        d.shedBetween,
 	})
+	d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
 	return err
 }
 
@@ -366,6 +371,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		stage("watch files", d.watchFiles)
 	}
 	stage("read outliers", d.readOutliers)
+	stage("watch triggers", d.triggers.Run)
 	stage("attach to system calls", d.attachCalls)
 	if ctx.Err() == nil {
 		d.announce()

@@ -25,6 +25,7 @@ func (d *daemon) apply(file []rules.Rule, settings overrides.Settings) error {
 	if err := d.kernel.Swap(list); err != nil {
 		return err
 	}
+	d.triggers.Set(list)
 	before := d.rules
 	d.mu.Lock()
 	d.file, d.rules, d.settings = file, list, settings
@@ -104,6 +105,9 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	until, err := overrides.ParseEnd(req.For, now)
 	if err != nil {
 		return api.ThresholdInfo{}, err
+	}
+	if d.rule(req.Rule).Track == rules.Trigger {
+		return api.ThresholdInfo{}, fmt.Errorf("rule %s is a trigger and has no threshold: change its file, and see \"tailcam reload\"", req.Rule)
 	}
 	// Check against the running rule: it may have a timeout set earlier.
 	limit, err := rules.ParseOverride(d.rule(req.Rule), req.When, req.Threshold, req.Timeout, &rules.LocalMachine{})

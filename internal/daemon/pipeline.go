@@ -46,7 +46,8 @@ type pipeline struct {
 	now      func() time.Time
 	run      string // prefix of event ids, unique per run
 
-	seq       uint64    // of the last outlier; used by the reader
+	accepting sync.Mutex
+	seq       uint64    // of the last outlier; guarded by accepting
 	warned    time.Time // last warning about a sample; used by the reader
 	queue     *fair.Queue[*event]
 	stopping  chan struct{} // closed when naming ends
@@ -122,8 +123,10 @@ func (p *pipeline) readAll() error {
 	}
 }
 
-// accept starts the processing of one outlier.
+// accept starts the processing of one outlier. It may be called concurrently.
 func (p *pipeline) accept(o *events.Outlier) {
+	p.accepting.Lock()
+	defer p.accepting.Unlock()
 	p.seq++
 	o.Seq, o.ID = p.seq, fmt.Sprintf("%s-%d", p.run, p.seq)
 	o.NewEnrichment()

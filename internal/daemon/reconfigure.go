@@ -27,6 +27,7 @@ func (d *daemon) limitOutliers(c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	d.triggers.SetRate(c.Outliers.Rate, c.Outliers.Burst)
 	d.mu.Lock()
 	d.storms.Rate = c.Outliers.Rate
 	d.mu.Unlock()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"time"
@@ -37,7 +38,7 @@ func (d *daemon) Status(context.Context) api.Status {
 	}
 	s.Tables = d.tables()
 	s.Snapshots = d.snapshots()
-	c, err := d.kernel.Counters()
+	c, err := d.counters()
 	if err != nil {
 		d.log.Warn("read counters", zap.Error(err))
 		return s
@@ -60,7 +61,7 @@ func (d *daemon) Status(context.Context) api.Status {
 
 // Rules implements api.Backend.
 func (d *daemon) Rules() []api.RuleInfo {
-	c, err := d.kernel.Counters()
+	c, err := d.counters()
 	if err != nil {
 		d.log.Warn("read counters", zap.Error(err))
 		return nil
@@ -94,7 +95,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 		}
 		d.addDistribution(&info, r, distributions)
 		d.addOverrides(&info, r, &k, distributions)
-		if why := inactive[r.Name]; why != nil {
+		if why := cmp.Or(inactive[r.Name], d.triggerError(r)); why != nil {
 			info.Inactive = why.Error()
 		} else {
 			info.Attaching = attaching(r, &calls)
@@ -131,7 +132,9 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		r := &d.rules[i]
 		k := c.Rules[r.Name]
 		// Of the others nobody knows which rule would have wanted what found no slot: any of its tracker.
-		if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
+		if r.Track == rules.Trigger {
+			add("trigger_lost", r.Name, r.Track, d.triggerLost(r), "messages of the kernel were overwritten before they were read: boot with a larger log_buf_len")
+		} else if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
 			for _, l := range kinds.PairLosses {
 				add(l.Cause, r.Name, r.Track, l.Count(&p), l.Advice)
 			}

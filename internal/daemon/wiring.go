@@ -39,9 +39,6 @@ func (d *daemon) newPipeline() *pipeline {
 
 // readOutliers runs the pipeline until ctx is done.
 func (d *daemon) readOutliers(ctx context.Context) error {
-	if d.manager != nil {
-		d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
-	}
 	if n := d.cfg.Snapshots.RTPriority; n > 0 {
 		if err := snapshot.RealTime(n); err != nil {
 			return err

@@ -42,13 +42,14 @@ const (
 	Span                      // a span message
 	Store                     // listing, verifying or removing snapshots
 	Scrape                    // collecting metrics
+	Trigger                   // an event of a trigger's source
 
 	places
 )
 
 var names = [places]string{
 	"decode", "naming", "publish", "snapshot", "explain", "trace_names", "action", "request",
-	"reload", "housekeeping", "helper", "span", "store", "scrape",
+	"reload", "housekeeping", "helper", "span", "store", "scrape", "trigger",
 }
 
 // String returns the name used in status and logs.

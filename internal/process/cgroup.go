@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -238,4 +240,37 @@ func parseMountinfo(r io.Reader) ([]string, error) {
 // unescape decodes octal escapes such as \040.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// CgroupDir returns the directory of a cgroup v2 path. It need not exist.
+func (t *Table) CgroupDir(path string) (string, error) {
+	root, err := t.hierarchy.open()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root.Name(), path), nil
+}
+
+// maxThreads is how many threads of one cgroup are listed.
+const maxThreads = 512
+
+// CgroupThreads lists threads of one cgroup, without those of cgroups below it: at most
+// 512 of them.
+func (t *Table) CgroupThreads(path string) ([]int, error) {
+	dir, err := t.CgroupDir(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(dir, "cgroup.threads"))
+	if err != nil {
+		return nil, fmt.Errorf("list threads: %w", err)
+	}
+	defer f.Close()
+	var tids []int
+	for lines := bufio.NewScanner(f); len(tids) < maxThreads && lines.Scan(); {
+		if tid, err := strconv.Atoi(lines.Text()); err == nil && tid > 0 { // 0: of another pid namespace
+			tids = append(tids, tid)
+		}
+	}
+	return tids, nil
 }

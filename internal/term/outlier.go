@@ -70,7 +70,9 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 	if o.Span != nil && !o.Span.Begin.Is(&o.Task) {
 		d.add("started by", Peer(o.Span.Begin))
 	}
-	d.add("cpu", cpus(o))
+	if o.Cause != events.CauseTrigger { // that has none
+		d.add("cpu", cpus(o))
+	}
 	if o.Snapshot != nil {
 		d.add("snapshot", Clean(*o.Snapshot))
 	}
@@ -95,6 +97,8 @@ func subject(o *events.Outlier) string {
 	switch {
 	case o.Work != nil && o.Task.TID == 0:
 		return "no worker"
+	case o.Trigger != nil && o.Task.TID == 0:
+		return "no target"
 	case o.IRQ != nil && o.Task.TID == 0 && o.Task.Comm == "": // nobody knows who runs there
 		return fmt.Sprintf("cpu %d", o.CPU)
 	case o.IRQ != nil && o.Task.TID == 0:
@@ -133,6 +137,9 @@ func what(o *events.Outlier) string {
 		return "was preempted and waited to run again"
 	case o.Track == "wakeup":
 		return "was woken and waited to run"
+	}
+	if o.Trigger != nil {
+		return "(" + Clean(o.Trigger.Reason) + ")"
 	}
 	if o.Cause == events.CauseTrigger {
 		return "was asked about"

@@ -211,6 +211,13 @@ type SpanInfo struct {
 	Begin Peer   `json:"begin"` // who began it; the outlier's task ended it, or at a timeout began it
 }
 
+// TriggerInfo is what the source of a rule of track trigger noticed. Task is whose time
+// before that is explained; its TID is 0 if there is no target.
+type TriggerInfo struct {
+	Source string `json:"source"` // psi, kmsg, oom, probe
+	Reason string `json:"reason"` // may quote others: clean it before it is shown
+}
+
 // Outlier is one event: a rule fired for one key. The JSON form is stable;
 // fields are only added.
 type Outlier struct {
@@ -253,6 +260,7 @@ type Outlier struct {
 	EntryTask *Peer          `json:"entry_task,omitempty"`
 	Chain     *ChainInfo     `json:"chain,omitempty"`
 	Span      *SpanInfo      `json:"span,omitempty"`
+	Trigger   *TriggerInfo   `json:"trigger,omitempty"`
 	Snapshot  *string        `json:"snapshot"`            // id, or null
 	Explained *Explained     `json:"explained,omitempty"` // once its snapshot is complete
 	// Actions are the results of actions that were given this outlier, of those that ended.

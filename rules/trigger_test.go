@@ -1,0 +1,60 @@
+package rules
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestTriggers: what the rules of track trigger say, in the kernel's form and with durations.
+func TestTriggers(t *testing.T) {
+	list, err := Parse("f", []byte(`rules:
+  - {name: a, track: trigger, on: {psi: {memory: "some 150000 1000000", io: ["full 1ms 10s", "some 1s 1s"]}}}
+  - {name: b, track: trigger, on: {psi: {cgroup: /a/b, cpu: "some 150ms 1s"}}, target: {unit: ["x.service"], last: 3s}}
+  - {name: c, track: trigger, on: oom, snapshot: {after: 1ms}}
+  - {name: d, track: trigger, on: {kmsg: [hung_task]}, target: {pid: 4}}
+  - {name: e, track: trigger, on: {probe: {http: "http://h/x"}}, threshold: 1ms, timeout: 2s}
+  - {name: f, track: offcpu, threshold: 1ms}
+`), testMachine{})
+	assert.NilError(t, err)
+	assert.Equal(t, list[0].Trigger.PSI.Triggers[0].String(), "some 150000 1000000")
+	assert.DeepEqual(t, list[0].Trigger.PSI.Triggers[1], PSITrigger{"io", "full", time.Millisecond, 10 * time.Second})
+	assert.DeepEqual(t, list[1].Trigger.PSI.Triggers, []PSITrigger{{"cpu", "some", 150 * time.Millisecond, time.Second}})
+	assert.DeepEqual(t, list[1].Trigger.Target, Target{Places: Places{Unit: []string{"x.service"}}, Last: 3 * time.Second})
+	assert.Check(t, list[2].Trigger.Source() == "oom" && list[3].Trigger.Source() == "kmsg" && list[3].Trigger.Target.PID == 4)
+	assert.DeepEqual(t, *list[4].Trigger.Probe, ProbeSource{HTTP: "http://h/x", Every: 10 * time.Second, Threshold: time.Millisecond, Timeout: 2 * time.Second})
+	assert.Check(t, len(Tracked(list)) == 1 && len(Triggers(list)) == 5)
+}
+
+// TestBadTriggers: each mistake beside what is said of it.
+func TestBadTriggers(t *testing.T) {
+	const psi = "; allowed: " + psiAllowed
+	for _, c := range []struct{ more, want string }{
+		{"x: 1", "f:1:9: rule has no on; allowed: on: with one of psi, kmsg, oom, probe\n" + `f:1:35: unknown key "x"` + ruleAllowed},
+		{"on: psi", `f:1:39: on: "psi" has no settings, or is unknown; allowed: oom, kmsg, or a mapping with one of psi, kmsg, oom, probe`},
+		{"on: {}", "f:1:39: on has 0 sources; allowed: one of psi, kmsg, oom, probe; others in separate rules"},
+		{"on: {kmsg: [hung]}", `f:1:47: unknown kmsg "hung"; allowed: hung_task, soft_lockup, hard_lockup, rcu_stall`},
+		{"on: {oom: 4}", "f:1:45: oom has no settings; allowed: on: oom"},
+		{"on: {psi: {}}", "f:1:45: psi has no trigger; allowed: cpu, memory, io, irq"},
+		{`on: {psi: {cpu: "some 1 2 3"}}`, `f:1:51: cpu: invalid trigger "some 1 2 3"` + psi},
+		{`on: {psi: {cpu: "any 1ms 1s"}}`, `f:1:51: cpu: invalid trigger "any 1ms 1s"` + psi},
+		{`on: {psi: {cpu: "some 2s 1s"}}`, `f:1:51: cpu: stall 2s is too long` + psi},
+		{`on: {psi: {cpu: "some 1ms 11s"}}`, `f:1:51: cpu: window 11s is too long` + psi},
+		{`on: {psi: {cpu: "some 1ms 1s", cgroup: /a/../b}}`, `f:1:74: invalid cgroup "/a/../b"; allowed: a path below the root of cgroup v2, such as /system.slice/nginx.service, without globs`},
+		{"on: oom, threshold: 1ms", "f:1:44: threshold does not apply to this trigger; allowed: on: {probe: …}"},
+		{"on: oom, when: {pid: 4}", "f:1:44: when does not apply to track trigger; allowed: name, track, on, target, snapshot, actions, extend"},
+		{"on: oom, target: {pid: 4, unit: a.service}", "f:1:61: unit cannot be combined with pid; allowed: pid alone, or conditions without pid"},
+		{"on: oom, target: {cgroup: a}", `f:1:61: cgroup "a" does not begin with /; allowed: a cgroup v2 path from its root, such as /system.slice/**`},
+		{"on: {probe: {}}", "f:1:47: probe needs one of http and tcp; allowed: http: URL, or tcp: HOST:PORT"},
+		{"on: {probe: {http: 'ftp://x'}}", `f:1:54: http: invalid URL "ftp://x"; allowed: ` + probeURLAllowed},
+		{"on: {probe: {http: 'http://u:p@x'}}", `f:1:54: http: invalid URL "http://u:p@x"; allowed: ` + probeURLAllowed},
+		{"on: {probe: {tcp: 'x'}}", `f:1:53: tcp: invalid address "x"; allowed: HOST:PORT, such as 127.0.0.1:5432`},
+		{"on: {probe: {tcp: 'x:99'}}, threshold: 2s, timeout: 1s", "f:1:87: timeout 1s is below the threshold; allowed: at least the threshold, 2s, or no threshold"},
+	} {
+		_, err := Parse("f", []byte("rules: [{name: a, track: trigger, "+c.more+"}]"), testMachine{})
+		assert.Check(t, err != nil && err.Error() == c.want, "%s:\n got %v\nwant %s", c.more, err, c.want)
+	}
+	_, err := Parse("f", []byte("rules: [{name: a, track: offcpu, threshold: 1ms, on: oom, target: {pid: 1}}]"), testMachine{})
+	assert.Error(t, err, "f:1:50: on does not apply to track offcpu; allowed: track trigger\nf:1:59: target does not apply to track offcpu; allowed: track trigger")
+}
