@@ -42,13 +42,14 @@ const (
 	Span                      // a span message
 	Store                     // listing, verifying or removing snapshots
 	Scrape                    // collecting metrics
+	Upload                    // packing a snapshot, or a turn of the loop that does
 
 	places
 )
 
 var names = [places]string{
 	"decode", "naming", "publish", "snapshot", "explain", "trace_names", "action", "request",
-	"reload", "housekeeping", "helper", "span", "store", "scrape",
+	"reload", "housekeeping", "helper", "span", "store", "scrape", "upload",
 }
 
 // String returns the name used in status and logs.
