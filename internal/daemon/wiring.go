@@ -56,18 +56,24 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 	return d.outliers.serve()
 }
 
-// afterSnapshot starts the actions of a snapshot and holds it until they have ended.
+// afterSnapshot starts the actions of a snapshot and holds it until they have ended and it
+// is packed.
 func (d *daemon) afterSnapshot(done snapshot.Done) {
 	if len(done.Outliers) > 0 && done.Outliers[0].Cause == events.CauseTrigger {
 		done.Outliers = nil // no rule's: its answer tells of it
 	}
 	d.tally.Snapshot(&done)
 	d.exportExplained(&done)
-	if done.Err != nil || len(done.Outliers) == 0 {
+	if done.Err != nil {
+		return
+	}
+	upload := d.upload(done.ID) // with what the actions leave in it
+	if len(done.Outliers) == 0 {
+		upload()
 		return
 	}
 	d.feed.Explain(done.Outliers)
-	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: d.store.Hold(done.ID)})
+	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: upload})
 }
 
 func (d *daemon) act(on string, outliers []events.Outlier, job action.Job) {

@@ -12,11 +12,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
@@ -83,6 +85,7 @@ type Counts struct {
 	failed  uint64
 	bytes   uint64
 	lost    map[string]map[string]uint64 // by cause and rule
+	cpu     atomic.Int64                 // of senders that have ended
 }
 
 func (c *Counts) lose(cause, id string) {
@@ -123,7 +126,7 @@ type Status struct {
 
 // Limits of what waits to be packed.
 const (
-	maxHeld    = 256     // protected from retention
+	maxHeld    = 16      // protected from retention, which needs something to remove
 	maxPending = 1 << 16 // remembered; more are found in the store
 )
 
@@ -141,6 +144,7 @@ type Outbox struct {
 	wake chan struct{} // something to pack
 	more chan struct{} // something to send
 	pid  atomic.Int64
+	free atomic.Int64 // MinFree
 
 	spool  atomic.Pointer[spool]
 	failed map[string]bool // could not be packed; used by work
@@ -148,6 +152,7 @@ type Outbox struct {
 	mu      sync.Mutex
 	pending []pending
 	rescan  bool
+	stopped bool
 	status  Status
 }
 
@@ -163,19 +168,26 @@ func New(opts *Options) (*Outbox, error) {
 	o.Executable = cmp.Or(o.Executable, "/proc/self/exe")
 	o.Counts = cmp.Or(o.Counts, &Counts{})
 	o.Log = cmp.Or(o.Log, zap.NewNop())
-	return &Outbox{
+	b := &Outbox{
 		opts: o, log: o.Log, wake: make(chan struct{}, 1), more: make(chan struct{}, 1), failed: map[string]bool{},
 		rescan: true, status: Status{Target: o.Target, State: StateIdle},
-	}, nil
+	}
+	b.free.Store(o.MinFree)
+	return b, nil
 }
+
+// SetMinFree changes Options.MinFree.
+func (o *Outbox) SetMinFree(bytes int64) { o.free.Store(bytes) }
 
 // Add takes a snapshot that is complete. It never blocks; release, which may be nil, is
 // called when retention may remove the snapshot.
 func (o *Outbox) Add(id string, release func()) {
 	o.mu.Lock()
-	if len(o.pending) >= maxPending {
+	switch {
+	case o.stopped: // the next one finds it in the store
+	case len(o.pending) >= maxPending:
 		o.rescan = true
-	} else {
+	default:
 		p := pending{id: id}
 		if len(o.pending) < maxHeld {
 			p.release, release = release, nil
@@ -212,6 +224,19 @@ func (o *Outbox) Status() Status {
 	c.mu.Unlock()
 	s.PID = int(o.pid.Load())
 	return s
+}
+
+// CPU returns the CPU time of all senders.
+func (o *Outbox) CPU() time.Duration {
+	total := time.Duration(o.opts.Counts.cpu.Load())
+	if pid := o.pid.Load(); pid != 0 {
+		const sched = 2 // CPUCLOCK_SCHED
+		var ts unix.Timespec
+		if unix.ClockGettime(int32(^pid<<3|sched), &ts) == nil {
+			total += time.Duration(ts.Nano())
+		}
+	}
+	return total
 }
 
 func (o *Outbox) setState(state, err string) {
@@ -288,7 +313,7 @@ func (o *Outbox) Run(ctx context.Context) {
 	}
 	o.mu.Lock()
 	left := o.pending
-	o.pending = nil
+	o.pending, o.stopped = nil, true
 	o.mu.Unlock()
 	for _, p := range left { // the next one finds them in the store
 		p.done()
@@ -420,7 +445,7 @@ func (o *Outbox) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for id := range there {
+	for _, id := range slices.Sorted(maps.Keys(there)) { // the oldest first, by their clock
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -458,7 +483,7 @@ func (o *Outbox) packOne(id string) {
 		return
 	}
 	dir := filepath.Join(o.opts.Snapshots, id)
-	dropped, err := spool.add(dir, id, limits{o.opts.Quota, o.opts.MinFree})
+	dropped, err := spool.add(dir, id, limits{o.opts.Quota, o.free.Load()})
 	if errors.Is(err, errNoRoom) {
 		err = spool.mark(id)
 		dropped = append(dropped, id)

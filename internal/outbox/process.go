@@ -64,9 +64,13 @@ func (o *Outbox) start() (*process, error) {
 		_, _ = in.Close(), out.Close()
 		return nil, fmt.Errorf("start the sender: %w", err)
 	}
+	o.pid.Store(int64(proc.Pid))
 	p := &process{proc: proc, in: in, reports: make(chan report), ended: make(chan struct{})}
 	go func() {
-		_, _ = proc.Wait()
+		if state, err := proc.Wait(); err == nil {
+			o.pid.Store(0)
+			o.opts.Counts.cpu.Add(int64(state.UserTime() + state.SystemTime()))
+		}
 		close(p.ended)
 	}()
 	go p.read(out)
@@ -141,7 +145,6 @@ func (o *Outbox) supervise(ctx context.Context) {
 				}
 			}
 		}
-		o.pid.Store(0)
 		if ctx.Err() != nil {
 			return
 		}
@@ -177,7 +180,6 @@ func wait(ctx context.Context, d time.Duration) {
 
 // follow counts what a sender reports, until it ends or hangs.
 func (o *Outbox) follow(ctx context.Context, p *process) error {
-	o.pid.Store(int64(p.proc.Pid))
 	o.setState(StateSending, "")
 	limit := 2 * o.opts.Stall
 	silent := time.NewTimer(limit)
