@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == Verb:
 		os.Exit(Main())
+	case len(os.Args) > 2 && os.Args[1] == confinedRole:
+		tryConfined(os.Args[2])
+		os.Exit(0)
 	case len(os.Args) > 2 && os.Args[1] == daemonRole:
 		var opts Options
 		if err := json.Unmarshal([]byte(os.Args[2]), &opts); err != nil {
