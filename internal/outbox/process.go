@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,6 +38,7 @@ type process struct {
 	in      *os.File
 	reports chan report
 	ended   chan struct{} // closed when the process has ended
+	said    chan string   // the beginning of what it wrote to standard error, at the end
 }
 
 // start starts a sender, which ends with its standard input.
@@ -51,6 +53,11 @@ func (o *Outbox) start() (*process, error) {
 		return nil, fmt.Errorf("%w (closing: %w)", err, in.Close())
 	}
 	defer childOut.Close()
+	said, childErr, err := os.Pipe() // not the daemon's, which a sender that hangs would keep open
+	if err != nil {
+		return nil, fmt.Errorf("%w (closing: %w)", err, errors.Join(in.Close(), out.Close()))
+	}
+	defer childErr.Close()
 	env := []string{"GOMAXPROCS=2"}
 	for _, name := range inherited {
 		if v, ok := os.LookupEnv(name); ok {
@@ -58,14 +65,14 @@ func (o *Outbox) start() (*process, error) {
 		}
 	}
 	proc, err := os.StartProcess(o.opts.Executable, []string{"tailcam", Verb}, &os.ProcAttr{
-		Dir: "/", Env: env, Files: []*os.File{childIn, childOut, os.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: true},
+		Dir: "/", Env: env, Files: []*os.File{childIn, childOut, childErr}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
-		_, _ = in.Close(), out.Close()
+		_, _, _ = in.Close(), out.Close(), said.Close()
 		return nil, fmt.Errorf("start the sender: %w", err)
 	}
 	o.pid.Store(int64(proc.Pid))
-	p := &process{proc: proc, in: in, reports: make(chan report), ended: make(chan struct{})}
+	p := &process{proc: proc, in: in, reports: make(chan report), ended: make(chan struct{}), said: make(chan string, 1)}
 	go func() {
 		if state, err := proc.Wait(); err == nil {
 			o.pid.Store(0)
@@ -74,6 +81,12 @@ func (o *Outbox) start() (*process, error) {
 		close(p.ended)
 	}()
 	go p.read(out)
+	go func() {
+		text, _ := io.ReadAll(io.LimitReader(said, maxError))
+		p.said <- string(text)
+		_, _ = io.Copy(io.Discard, said)
+		_ = said.Close()
+	}()
 	line, err := json.Marshal(o.opts.job())
 	if err == nil {
 		err = p.write(append(line, '\n'))
@@ -125,6 +138,18 @@ func (p *process) stop() {
 		}
 		timer.Stop()
 	}
+}
+
+// death is why a sender has closed its output.
+func (p *process) death() error {
+	select {
+	case text := <-p.said:
+		if line, _, _ := strings.Cut(strings.TrimSpace(text), "\n"); line != "" {
+			return fmt.Errorf("%w: %s", errEnded, clean(line))
+		}
+	case <-time.After(stopTime):
+	}
+	return errEnded
 }
 
 // supervise keeps one sender running until ctx is done.
@@ -201,7 +226,7 @@ func (o *Outbox) follow(ctx context.Context, p *process) error {
 			return fmt.Errorf("the sender has not made any progress for %s: the target, or the disk of the spool, may hang", limit)
 		case r, ok := <-p.reports:
 			if !ok {
-				return errEnded
+				return p.death()
 			}
 			silent.Stop()
 			if idle = r.Idle; !idle {
