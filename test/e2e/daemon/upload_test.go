@@ -35,7 +35,7 @@ func TestUpload(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("naps", uid, "snapshot: {every: 100ms}", "actions: [{run: [/bin/echo, done]}]")))
-	disk := newDisk(t, filepath.Join(h.dir, "far"), 32, 1000)
+	disk := newDisk(t, t.TempDir(), 32, 1000)
 	target := filepath.Join(disk.dir, "archive")
 	assert.NilError(t, os.Mkdir(target, 0o755))
 	args := []string{"--upload-target", "file://" + target, "--upload-spool", filepath.Join(h.dir, "spool"), "--metrics-listen", "127.0.0.1:0"}
