@@ -147,7 +147,8 @@ type Outbox struct {
 	free atomic.Int64 // MinFree
 
 	spool  atomic.Pointer[spool]
-	failed map[string]bool // could not be packed; used by work
+	failed map[string]bool      // could not be packed; used by work
+	warned map[string]time.Time // by message; used by work
 
 	mu      sync.Mutex
 	pending []pending
@@ -169,7 +170,7 @@ func New(opts *Options) (*Outbox, error) {
 	o.Counts = cmp.Or(o.Counts, &Counts{})
 	o.Log = cmp.Or(o.Log, zap.NewNop())
 	b := &Outbox{
-		opts: o, log: o.Log, wake: make(chan struct{}, 1), more: make(chan struct{}, 1), failed: map[string]bool{},
+		opts: o, log: o.Log, wake: make(chan struct{}, 1), more: make(chan struct{}, 1), failed: map[string]bool{}, warned: map[string]time.Time{},
 		rescan: true, status: Status{Target: o.Target, State: StateIdle},
 	}
 	b.free.Store(o.MinFree)
@@ -383,13 +384,21 @@ func (o *Outbox) tend() {
 	o.reconcile()
 	for _, id := range spool.expire(o.opts.Age) {
 		o.opts.Counts.lose(LostExpired, id)
-		o.log.Warn("snapshot not sent: it has waited for too long", zap.String("snapshot", id), zap.Duration("upload.age", o.opts.Age))
+		o.warn("snapshot not sent: it has waited for too long", zap.String("snapshot", id), zap.Duration("upload.age", o.opts.Age))
 	}
-	for id := range o.failed {
+	for _, id := range slices.Collect(maps.Keys(o.failed)) {
 		delete(o.failed, id)
 		o.packOne(id)
 	}
 	signal(o.more)
+}
+
+// warn logs one of each kind a minute, as thousands may fail alike; all are counted.
+func (o *Outbox) warn(what string, fields ...zap.Field) {
+	if last, ok := o.warned[what]; !ok || time.Since(last) > retryTime {
+		o.warned[what] = time.Now()
+		o.log.Warn(what, fields...)
+	}
 }
 
 // reconcile counts what the sender has sent and could not report.
@@ -490,16 +499,16 @@ func (o *Outbox) packOne(id string) {
 	}
 	for _, id := range dropped {
 		o.opts.Counts.lose(LostQuota, id)
-		o.log.Warn("snapshot not sent: the spool is full", zap.String("snapshot", id))
+		o.warn("snapshot not sent: the spool is full", zap.String("snapshot", id))
 	}
 	switch {
 	case err == nil:
 		signal(o.more)
 	case errors.Is(err, fs.ErrNotExist) && !exists(dir):
 		o.opts.Counts.lose(LostMissed, id)
-		o.log.Warn("snapshot not sent: it was removed before it was packed", zap.String("snapshot", id))
+		o.warn("snapshot not sent: it was removed before it was packed", zap.String("snapshot", id))
 	default:
 		o.failed[id] = true
-		o.log.Warn("pack a snapshot for its upload", zap.String("snapshot", id), zap.Error(err), zap.Duration("retry", retryTime))
+		o.warn("pack a snapshot for its upload", zap.String("snapshot", id), zap.Error(err), zap.Duration("retry", retryTime))
 	}
 }
