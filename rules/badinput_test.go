@@ -43,10 +43,10 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:\n  - name: 'a\n", "f:2:3: invalid YAML: found unexpected end of stream"},
 	{"rules:\n  - name: a: b\n", "f:2:3: invalid YAML: mapping values are not allowed in this context"},
 	{"rules: []\n---\nrules: []\n", "f:2:1: second document; allowed: one document per file"},
-	{"hello", "f:1:1: file is a string; allowed: a mapping with rules, disable"},
-	{"- a", "f:1:1: file is a list; allowed: a mapping with rules, disable"},
+	{"hello", "f:1:1: file is a string; allowed: a mapping with rules, disable, actions"},
+	{"- a", "f:1:1: file is a list; allowed: a mapping with rules, disable, actions"},
 	{"{}", "f:1:1: missing key rules; allowed: a mapping with rules"},
-	{"rule: []", `f:1:1: unknown key "rule", did you mean "rules"; allowed: rules, disable`},
+	{"rule: []", `f:1:1: unknown key "rule", did you mean "rules"; allowed: rules, disable, actions`},
 	{"rules:", "f:1:7: rules is empty; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule"},
@@ -264,7 +264,28 @@ var badInput = []struct{ yaml, want string }{
 		"\nf:1:110: run: /etc/passwd is not executable; allowed: an executable file"},
 	{rule("block", "actions: [{run: /bin/save, timeout: 5, user: mallory, on: fire}]"), "f:1:85: timeout 5 has no unit" + durationAllowed +
 		"\n" + `f:1:94: unknown user "mallory"; allowed: an existing user` +
-		"\n" + `f:1:107: unknown on "fire"; allowed: snapshot, outlier`},
+		"\n" + `f:1:107: unknown on "fire"; allowed: snapshot, outlier, trigger`},
+	{"actions: [{run: /bin/save, on: [snapshot, trigger], if: {causes: lock, cause: locks, by_kind: disk, by: '[a]', min_share: 50, min_delay: 5}}]",
+		`f:1:58: unknown key "causes", did you mean "cause"; allowed: rule, not_rule, cause, not_cause, by_kind, not_by_kind, by, not_by, min_share, min_delay` +
+			"\n" + `f:1:79: unknown cause "locks", did you mean "lock"; allowed: ` + strings.Join(VerdictCauses, ", ") +
+			"\n" + `f:1:95: unknown by_kind "disk"; allowed: ` + strings.Join(CulpritKinds, ", ") +
+			"\n" + `f:1:105: by "[a]" contains a bracket; allowed: the wildcards * and ?; ? also matches a bracket` +
+			"\nf:1:123: min_share is 50; allowed: a number above 0, at most 1, such as 0.5" +
+			"\nf:1:138: min_delay 5 has no unit; allowed: a duration from 1us to 24h, such as 5ms"},
+	{rule("block", "actions: [{run: /bin/save, if: {rule: block}, on: trigger}]"), "f:1:81: rule does not apply to an action of a rule; allowed: rule among the actions of the file, beside rules" +
+		"\nf:1:99: snapshots of triggers belong to no rule; allowed: on: trigger among the actions of the file, beside rules"},
+	{rule("block", "actions: [{run: /bin/save, if: {cause: lock, min_delay: 5ms}, on: outlier}]"), "f:1:81: cause is not known on outlier: there is no verdict yet; allowed: on: snapshot, on: trigger"},
+	{rule("block", "actions: [{run: /bin/save, if: {}}]"), "f:1:80: if is empty; allowed: at least one condition, or no if"},
+	{rule("block", "actions: [{run: /bin/save, if: cause == lock}]"), "f:1:80: if is a string; allowed: a mapping with rule, not_rule, cause, not_cause, by_kind, not_by_kind, by, not_by, min_share, min_delay"},
+	{rule("block", "actions: [{run: /bin/save, if: {by: [a, b], not_by: b}}]"), "f:1:101: b is in both by and not_by; allowed: each value in one of them"},
+	{rule("block", "actions: [{run: /bin/save, per: culprit, burst: 2}]"), "f:1:76: per requires every; allowed: every, such as every: 1h" +
+		"\nf:1:90: burst requires every; allowed: every, such as every: 1h"},
+	{rule("block", "actions: [{run: /bin/save, on_failure: [stop, continue], every: 1ms, max_cpu: 0s, max_memory: 1KiB, max_output: lots}]"),
+		"f:1:88: on_failure has 2 values; allowed: one of stop, continue" +
+			"\nf:1:113: every 1ms is too short; allowed: a duration from 1s to 720h, such as 5ms" +
+			"\nf:1:127: max_cpu is zero; allowed: a duration from 1s to 24h, such as 5ms" +
+			"\nf:1:143: max_memory 1KiB is too small; allowed: a size from 16MiB to 1TiB, such as 64MiB" +
+			"\n" + `f:1:161: max_output "lots" is not a size; allowed: a size from 1 to 1TiB, such as 64MiB`},
 	{rule("block", "snapshot: false, actions: [{run: /bin/save}]"), "f:1:76: action runs on snapshots, but the rule has snapshot: false; allowed: on: outlier, or snapshots"},
 }
 

@@ -20,6 +20,7 @@ type layer struct {
 	*source
 	rules   []*definition
 	disable []*yaml.Node
+	actions *yaml.Node // nil: none
 }
 
 // definition is a rule of a file, with what other files have changed of it.
@@ -28,10 +29,16 @@ type definition struct {
 	blame string // the file that changed it last
 }
 
+// content is what rule files hold together, in the order of the files.
+type content struct {
+	rules   []Rule
+	actions []SharedAction
+}
+
 // readSources reads rule files together: extensions change rules of any file, and
-// disabled rules are left out. It returns the rules in the order of the files, and the
-// errors by the file that must change; their positions may be in another.
-func readSources(list []source) ([]Rule, map[string]Errors) {
+// disabled rules are left out. The errors are by the file that must change; their
+// positions may be in another.
+func readSources(list []source) (content, map[string]Errors) {
 	r := newReader(nil)
 	errs := make(map[string]Errors)
 	layers := make([]*layer, len(list))
@@ -78,9 +85,14 @@ func readSources(list []source) ([]Rule, map[string]Errors) {
 			errs[d.blame] = append(errs[d.blame], r.errs...)
 		}
 	}
-	var all []Rule
+	var all content
 	for _, l := range layers {
-		all = append(all, got[l]...)
+		all.rules = append(all.rules, got[l]...)
+		if l.actions != nil {
+			r.errs, r.file, r.machine = nil, l.file, l.machine
+			all.actions = append(all.actions, r.sharedActions(l.actions)...)
+			errs[l.file] = append(errs[l.file], r.errs...)
+		}
 	}
 	for file := range errs {
 		errs[file] = errs[file].tidy()
@@ -112,7 +124,11 @@ func (r *reader) outline(root *yaml.Node, l *layer) {
 	keys := r.mapping(root, "file", fileKeys)
 	if e, ok := keys["disable"]; ok {
 		l.disable = r.list(e.value, "disable")
-	} else if _, ok := keys["rules"]; !ok && len(r.errs) == 0 {
+	}
+	if e, ok := keys["actions"]; ok {
+		l.actions = e.value
+	}
+	if len(keys) == 0 && len(r.errs) == 0 {
 		r.fail(root, "a mapping with rules", "missing key rules")
 	}
 	e, ok := keys["rules"]

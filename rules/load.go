@@ -32,11 +32,11 @@ func Load(paths []string, machine Machine) ([]Rule, error) {
 
 // Parse is Load for the contents of one file; file names it in errors.
 func Parse(file string, data []byte, machine Machine) ([]Rule, error) {
-	rules, errs := readSources([]source{{file: file, data: data, machine: machine}})
+	got, errs := readSources([]source{{file: file, data: data, machine: machine}})
 	if errs := errs[file]; len(errs) > 0 {
 		return nil, errs
 	}
-	return rules, nil
+	return got.rules, nil
 }
 
 func newReader(machine Machine) *reader {

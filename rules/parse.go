@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -29,13 +28,12 @@ const (
 
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
-	fileKeys = []string{"rules", "disable"}
+	fileKeys = []string{"rules", "disable", "actions"}
 	ruleKeys = []string{"name", "track", "attach", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when",
 		"exit_when", "labels", "forget_after",
 		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions", "priority", "extend"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
-	actionKeys   = []string{"run", "timeout", "user", "on"}
 )
 
 func (r *reader) rule(n *yaml.Node) Rule {
@@ -89,9 +87,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 		rule.Priority = int(priority)
 	}
 	if e, ok := keys["actions"]; ok {
-		for _, a := range r.blocks(e.value, "actions") {
-			rule.Actions = append(rule.Actions, r.action(a, rule.Snapshot.Enabled))
-		}
+		rule.Actions = r.actionsOf(e.value, &rule)
 	}
 	return rule
 }
@@ -241,67 +237,6 @@ func (r *reader) snapshot(n *yaml.Node, p *SnapshotPolicy) {
 		burst, _ := r.number(e.value, "burst", 1, 1000)
 		p.Burst = int(burst)
 	}
-}
-
-func (r *reader) action(n *yaml.Node, snapshots bool) Action {
-	a := Action{Timeout: 30 * time.Second, On: OnSnapshot}
-	keys := r.mapping(n, "action", actionKeys)
-	if keys == nil {
-		return a
-	}
-	if e, ok := keys["run"]; ok {
-		a.Run = r.run(e.value)
-	} else {
-		r.fail(n, "run: [/path/to/program, argument, …]", "action has no run")
-	}
-	if e, ok := keys["timeout"]; ok {
-		a.Timeout = r.duration(e.value, "timeout", minDuration, maxDuration)
-	}
-	if e, ok := keys["user"]; ok {
-		if name, ok := r.text(e.value, "user"); ok {
-			if _, err := r.machine.LookupUser(name); err != nil {
-				r.fail(e.value, "an existing user", "unknown user %q", cut(name))
-			}
-			a.User = name
-		}
-	}
-	where := n
-	if e, ok := keys["on"]; ok {
-		where = e.value
-		if on := words(r, e.value, "on", []string{OnSnapshot, OnOutlier}); len(on) == 1 {
-			a.On = on[0]
-		} else if len(on) > 1 {
-			r.fail(e.value, "one of snapshot, outlier", "on has %d values", len(on))
-		}
-	}
-	if a.On == OnSnapshot && !snapshots {
-		r.fail(where, "on: outlier, or snapshots", "action runs on snapshots, but the rule has snapshot: false")
-	}
-	return a
-}
-
-// run reads the program of an action with its arguments.
-func (r *reader) run(n *yaml.Node) []string {
-	var args []string
-	for i, v := range r.list(n, "run") {
-		if i > 0 && v.Kind == yaml.ScalarNode && !isNull(v) {
-			args = append(args, v.Value) // 5 and "" are valid arguments
-			continue
-		}
-		s, ok := r.text(v, "run")
-		if !ok {
-			continue
-		}
-		if i == 0 {
-			if !path.IsAbs(s) {
-				r.fail(v, "an absolute path, with arguments as further list entries", "run: %q is not an absolute path", cut(s))
-			} else if err := r.machine.CheckExecutable(s); err != nil {
-				r.fail(v, "an executable file", "run: %s %v", cut(s), err)
-			}
-		}
-		args = append(args, s)
-	}
-	return args
 }
 
 func emptyOr(n *yaml.Node) string {

@@ -23,6 +23,7 @@ type reader struct {
 	// For all files:
 	names     map[string]Position
 	rules     int
+	shared    int // actions of no rule
 	overrides int
 	commGlobs int
 	keyGlobs  int                        // over keys of spans

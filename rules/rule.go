@@ -183,20 +183,6 @@ type SnapshotPolicy struct {
 	Burst   int           // … after this many at once
 }
 
-// When an action runs.
-const (
-	OnSnapshot = "snapshot" // after each snapshot of the rule
-	OnOutlier  = "outlier"  // after each outlier of the rule
-)
-
-// Action is an executable that the operator provides.
-type Action struct {
-	Run     []string
-	Timeout time.Duration // then the whole process group is killed
-	User    string        // empty: the daemon's actions.user
-	On      string        // OnSnapshot or OnOutlier
-}
-
 // Rule is one validated entry of a rule file, with defaults filled in.
 type Rule struct {
 	Name      string

@@ -8,8 +8,9 @@ import (
 
 // Set is what a list of rule files holds together, as read at one time.
 type Set struct {
-	Rules []Rule
-	Files []File
+	Rules   []Rule
+	Actions []SharedAction
+	Files   []File
 	// Lost are errors of paths that have no file, such as a missing directory.
 	Lost Errors
 
@@ -96,9 +97,9 @@ func (s *Set) keepPath(before *Set, path string, machine Machine) (kept []source
 // the place of each file that has an error, until no error is left.
 func (s *Set) settle(before *Set, sources []source) {
 	for {
-		rules, errs := readSources(sources)
+		got, errs := readSources(sources)
 		if !anyErrors(errs) {
-			s.Rules, s.sources = rules, sources
+			s.Rules, s.Actions, s.sources = got.rules, got.actions, sources
 			break
 		}
 		var next []source

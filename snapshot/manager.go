@@ -82,6 +82,7 @@ type Done struct {
 	ID       string
 	Dir      string // empty if it failed
 	Reason   string
+	Time     time.Time // of the first outlier or the trigger, UTC
 	Outliers []events.Outlier
 	Err      error
 }

@@ -121,6 +121,34 @@ type ActionJSON struct {
 	TimeoutNS int64    `json:"timeout_ns"`
 	User      string   `json:"user,omitempty"`
 	On        string   `json:"on"`
+
+	If            *ConditionJSON   `json:"if,omitempty"`
+	StopOnFailure bool             `json:"stop_on_failure,omitempty"`
+	Limit         *ActionLimitJSON `json:"limit,omitempty"`
+	MaxCPUNS      int64            `json:"max_cpu_ns,omitempty"` // 0: that of the configuration, and so below
+	MaxMemory     int64            `json:"max_memory_bytes,omitempty"`
+	MaxOutput     int64            `json:"max_output_bytes,omitempty"`
+}
+
+// ConditionJSON is rules.Condition.
+type ConditionJSON struct {
+	Rule       []string `json:"rule,omitempty"`
+	NotRule    []string `json:"not_rule,omitempty"`
+	Cause      []string `json:"cause,omitempty"`
+	NotCause   []string `json:"not_cause,omitempty"`
+	ByKind     []string `json:"by_kind,omitempty"`
+	NotByKind  []string `json:"not_by_kind,omitempty"`
+	By         []string `json:"by,omitempty"`
+	NotBy      []string `json:"not_by,omitempty"`
+	MinShare   float64  `json:"min_share,omitempty"`
+	MinDelayNS int64    `json:"min_delay_ns,omitempty"`
+}
+
+// ActionLimitJSON is rules.ActionLimit.
+type ActionLimitJSON struct {
+	EveryNS int64             `json:"every_ns"`
+	Burst   int               `json:"burst"`
+	Per     []rules.ActionKey `json:"per,omitempty"`
 }
 
 // RulePositionJSON is the position of a rule in its file.
@@ -164,7 +192,24 @@ func NewRuleJSON(r *rules.Rule) RuleJSON {
 		})
 	}
 	for _, a := range r.Actions {
-		out.Actions = append(out.Actions, ActionJSON{Run: a.Run, TimeoutNS: int64(a.Timeout), User: a.User, On: a.On})
+		out.Actions = append(out.Actions, actionJSON(&a))
+	}
+	return out
+}
+
+func actionJSON(a *rules.Action) ActionJSON {
+	out := ActionJSON{
+		Run: a.Run, TimeoutNS: int64(a.Timeout), User: a.User, On: a.On, StopOnFailure: a.StopOnFailure,
+		MaxCPUNS: int64(a.MaxCPU), MaxMemory: a.MaxMemory, MaxOutput: a.MaxOutput,
+	}
+	if c := a.If; c != nil {
+		out.If = &ConditionJSON{
+			Rule: c.Rule, NotRule: c.NotRule, Cause: c.Cause, NotCause: c.NotCause, ByKind: c.ByKind, NotByKind: c.NotByKind,
+			By: c.By, NotBy: c.NotBy, MinShare: c.MinShare, MinDelayNS: int64(c.MinDelay),
+		}
+	}
+	if l := a.Limit; l != nil {
+		out.Limit = &ActionLimitJSON{EveryNS: int64(l.Every), Burst: l.Burst, Per: l.Per}
 	}
 	return out
 }

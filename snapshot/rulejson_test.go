@@ -18,6 +18,8 @@ func TestRuleJSONIsWhole(t *testing.T) {
 		{rules.Override{}, OverrideJSON{}},
 		{rules.SnapshotPolicy{}, PolicyJSON{}},
 		{rules.Action{}, ActionJSON{}},
+		{rules.Condition{}, ConditionJSON{}},
+		{rules.ActionLimit{}, ActionLimitJSON{}},
 		{rules.Adaptive{}, AdaptiveJSON{}},
 		{rules.Histogram{}, HistogramJSON{}},
 		{rules.PairSpec{}, PairJSON{}},

@@ -78,6 +78,21 @@ func (t *Trigger) outlier(w *window, now uint64) events.Outlier {
 	return o
 }
 
+// Trigger returns the target of a snapshot that no rule asked for, or if it has none, an
+// outlier of nobody; nil: a rule asked for it.
+func (d *Done) Trigger() *events.Outlier {
+	switch {
+	case len(d.Outliers) == 0:
+		return &events.Outlier{
+			Time: d.Time, Rule: manualRule, Track: events.TrackTrigger, Cause: events.CauseTrigger,
+			Key: map[string]uint64{}, Snapshot: &d.ID,
+		}
+	case d.Outliers[0].Cause == events.CauseTrigger:
+		return &d.Outliers[0]
+	}
+	return nil
+}
+
 // Wait waits until the snapshot is on disk. It fails if the disk does not respond for
 // seconds; the snapshot follows then.
 func (t *Triggered) Wait() (Done, error) {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/tailcam/tailcam/internal/text"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // WorthFile holds what retention goes by: the worst outlier of each rule in a snapshot.
@@ -43,11 +44,7 @@ func worthOf(m *Meta) []claim {
 	var all []claim
 	for i := range m.Outliers {
 		o := &m.Outliers[i]
-		c := claim{Rule: o.Rule, DelayNS: o.DelayNS}
-		if e := o.Explained; e != nil {
-			c.Culprit = culpritOf(e.Cause, e.ByKind, e.By)
-		}
-		all = append(all, c)
+		all = append(all, claim{Rule: o.Rule, DelayNS: o.DelayNS, Culprit: Culprit(o.Explained)})
 	}
 	return worst(all)
 }
@@ -69,6 +66,15 @@ func worst(all []claim) []claim {
 		return cmp.Or(cmp.Compare(b.DelayNS, a.DelayNS), cmp.Compare(a.Rule, b.Rule))
 	})
 	return out[:min(len(out), maxClaims)]
+}
+
+// Culprit names what an outlier is blamed on, without the numbers of tasks; "": that is
+// not known.
+func Culprit(e *events.Explained) string {
+	if e == nil {
+		return ""
+	}
+	return culpritOf(e.Cause, e.ByKind, e.By)
 }
 
 // culpritOf names a culprit without its numbers: kworker/3:1 and kworker/0:2 are one,

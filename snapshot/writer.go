@@ -114,7 +114,7 @@ func (j *job) awaitNames(most time.Duration) {
 func (m *Manager) writeOne(j *job) {
 	m.writing.start("write " + j.meta.ID)
 	defer m.writing.end()
-	d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Outliers: j.meta.Outliers}
+	d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Time: j.meta.Time, Outliers: j.meta.Outliers}
 	var release func()
 	d.Err = m.opts.Guard.Do(guard.Snapshot, func() (err error) {
 		d.Dir, release, err = m.write(j)
@@ -192,24 +192,7 @@ func (m *Manager) fill(dir string, j *job) error {
 	why := m.explain(traceDir, &j.meta, &names)
 	m.writing.advance("write " + j.meta.ID)
 	j.meta.Checksums = SumsFile
-	return store.Run("write the files", func() error {
-		for _, file := range []struct {
-			name string
-			fill func(io.Writer) error
-		}{
-			{ExplainTextFile, func(w io.Writer) error { return writeText(w, &j.meta, why) }},
-			{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, why.JSON) }},
-			{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
-			{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
-			{WorthFile, func(w io.Writer) error { return writeJSON(w, worthJSON{worthVersion, worthOf(&j.meta)}) }},
-			{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
-		} {
-			if err := writeFile(filepath.Join(dir, file.name), sums.file(file.name), file.fill); err != nil {
-				return err
-			}
-		}
-		return writeFile(filepath.Join(dir, SumsFile), io.Discard, sums.write)
-	})
+	return store.Run("write the files", func() error { return writeDocuments(dir, &j.meta, &names, why, sums) })
 }
 
 func (m *Manager) trace(j *job, names *Names) trace.Trace {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -22,10 +23,11 @@ type explainOptions struct {
 	force    bool
 	outliers []int // from 1; empty: all
 	path     bool
+	dir      string // of the snapshot
 }
 
 // Formats of `tailcam explain`.
-var explainFormats = []string{"text", "svg", "json", "yaml"}
+var explainFormats = []string{"text", "svg", "html", "json", "yaml"}
 
 func newExplain(c *cli) *cobra.Command {
 	var o explainOptions
@@ -35,14 +37,18 @@ func newExplain(c *cli) *cobra.Command {
 		Long: `Read a snapshot, the newest by default, and explain each of its outliers: where
 the time went, to the microsecond, what it waited for and why. The critical path is
 drawn as a timeline with a row for each task. Needs neither root nor the daemon. The
-method is described in docs/explain.md; json prints the contents of explain.json, with
-the field schema.
+method is described in docs/explain.md.
+
+  text  for the terminal
+  svg   a picture
+  html  a page that loads nothing, to be mailed: a time line that zooms, stacks, parts
+  json  the contents of explain.json, with the field schema
 
 Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		Example: `  tailcam explain
   tailcam explain 20261121T013004 --outlier 1,3
   tailcam explain --path /var/lib/tailcam/snapshots/20261121T013004.557441426Z-wakeup-000001
-  tailcam explain 20261121T013004 --format svg -O slow.svg`,
+  tailcam explain 20261121T013004 --format html -O slow.html`,
 		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeDirs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,7 +64,8 @@ Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 			if err != nil {
 				return err
 			}
-			return c.explain(dir, &o)
+			o.dir = dir
+			return c.explain(&o)
 		},
 	}
 	c.addOutput(cmd)
@@ -74,10 +81,10 @@ Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 	return cmd
 }
 
-func (c *cli) explain(dir string, o *explainOptions) error {
-	r, m, err := catalog.Explain(dir)
+func (c *cli) explain(o *explainOptions) error {
+	r, m, err := catalog.Explain(o.dir)
 	if err != nil {
-		return dirError(dir, err)
+		return dirError(o.dir, err)
 	}
 	if err := selectOutliers(r, m, o.outliers); err != nil {
 		return err
@@ -128,6 +135,8 @@ func (c *cli) printExplanation(r *explain.Report, m *snapshot.Meta, o *explainOp
 		return c.printAs(outputFormat(o.format), r)
 	case "svg":
 		return timeline.SVG(c.out, r.Outliers)
+	case "html":
+		return timeline.HTML(c.out, page(o.dir, r, m))
 	}
 	for i := range r.Outliers {
 		if i > 0 {
@@ -148,4 +157,31 @@ func (c *cli) printExplanation(r *explain.Report, m *snapshot.Meta, o *explainOp
 		c.out.Printf("\n%s %s\n", c.out.Paint(term.Yellow, "note:"), term.Clean(n))
 	}
 	return nil
+}
+
+// page is what the page of an explanation shows.
+func page(dir string, r *explain.Report, m *snapshot.Meta) *timeline.Page {
+	p := &timeline.Page{Title: m.ID, Results: r.Outliers, Outliers: m.Outliers, Notes: slices.Concat(r.Notes, m.Notes)}
+	fact := func(name, value string) {
+		if value != "" {
+			p.Facts = append(p.Facts, timeline.Fact{Name: name, Value: value})
+		}
+	}
+	fact("taken", term.Time(m.Time))
+	fact("because of", m.Reason)
+	fact("host", m.Host.Name)
+	fact("kernel", m.Host.Kernel+" "+m.Host.Arch)
+	fact("tailcam", m.Host.Tailcam)
+	fact("history", plural(len(m.Coverage), "CPU")+", "+plural(int(min(m.Records, 1<<60)), "record"))
+	details, err := catalog.ReadDetails(dir)
+	if err != nil {
+		return p // without neighbours
+	}
+	for _, s := range []*catalog.Snapshot{details.Before, details.After} {
+		if s != nil {
+			text := cmp.Or(s.Verdict, "rule "+s.Rule+", "+term.Duration(s.DelayNS))
+			p.Neighbours = append(p.Neighbours, timeline.Neighbour{When: term.Time(s.Time), ID: s.ID, Text: text})
+		}
+	}
+	return p
 }

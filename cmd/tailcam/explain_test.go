@@ -46,13 +46,16 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	status, stdout, stderr = invoke(t, "explain", byPath, "--format", "html")
+	assert.Check(t, status == exitOK && stderr == "" && strings.HasPrefix(stdout, "<!doctype html>") && strings.HasSuffix(stdout, "</html>\n") &&
+		strings.Contains(stdout, ids[1]), "html, with the snapshot after it: status %d, %q\n%s", status, stderr, stdout)
 	if _, stdout, _ := invoke(t, "explain", filepath.Join(dir, ids[1])); !strings.HasPrefix(stdout, "no outlier: the snapshot was taken manually\n") {
 		t.Errorf("by hand: %q", stdout)
 	}
 	for args, want := range map[string]string{
 		"a b":                       `"tailcam explain" takes at most 1 argument, got 2: see "tailcam explain --help"`,
 		byPath + " --outlier 2":     "invalid --outlier 2: the snapshot has 1 outlier",
-		byPath + " --format png":    "invalid --format png: must be one of text, svg, json, yaml",
+		byPath + " --format png":    "invalid --format png: must be one of text, svg, html, json, yaml",
 		byPath + " -O /no/such/dir": "write explanation: open /no/such/dir: no such file or directory",
 		byPath + " -O " + picture:   picture + " already exists: use --force to overwrite it",
 		"/no/such/dir":              "directory /no/such/dir does not exist: set the snapshot directory with --snapshots-dir",

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/rules"
 )
 
 // countValue, bytesValue and ageValue are flags for limits and lengths of time; zero,
@@ -49,7 +49,7 @@ func (v *bytesValue) String() string {
 
 // Set implements pflag.Value.
 func (v *bytesValue) Set(s string) error {
-	n, ok := config.ParseBytes(s)
+	n, ok := rules.ParseBytes(s)
 	if !ok || n < 1 {
 		return errors.New("must be a size in bytes, KiB, MiB, GiB or TiB, such as 512MiB")
 	}

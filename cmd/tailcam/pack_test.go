@@ -37,3 +37,27 @@ func TestPacked(t *testing.T) {
 	left, err := os.ReadDir(tmp)
 	assert.Check(t, err == nil && is.Len(left, 0)().Success(), "left in TMPDIR: %v", left)
 }
+
+// TestPackedRedacted: what is packed with --redact says so, and has no name; the kinds can
+// be chosen.
+func TestPackedRedacted(t *testing.T) {
+	dir, ids := slowSnapshots(t)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	file := filepath.Join(t.TempDir(), "slow.tailcam")
+	status, stdout, stderr := invoke(t, "snapshots", "pack", ids[0], "--dir", dir, "-O", file, "--redact")
+	assert.Assert(t, status == exitOK && stdout == file+"\n" && strings.Contains(stderr, "commands        1 replaced, "), "%d, %q, %q", status, stdout, stderr)
+	assert.Check(t, strings.HasSuffix(stderr, "functions    kept\n"), "%q", stderr)
+	for _, args := range [][]string{{"explain", file}, {"snapshots", "show", file}, {"export", file, "--format", "text"}, {"explain", file, "--format", "html"}} {
+		status, stdout, stderr = invoke(t, args...)
+		assert.Check(t, status == exitOK && !strings.Contains(stdout, "victim") && strings.Contains(stdout, "command-1"), "%s: %d, %q\n%s", args, status, stderr, stdout)
+	}
+	status, stdout, _ = invoke(t, "snapshots", "pack", ids[0], "--dir", dir, "-O", file, "--force", "--redact=hosts", "-o", "json")
+	assert.Check(t, status == exitOK && isJSONLines(t, stdout) == 1 && strings.Contains(stdout, `"kinds":["hosts"]`), "%s", stdout)
+	_, stdout, _ = invoke(t, "explain", file)
+	assert.Check(t, is.Contains(stdout, "victim"))
+	status, _, stderr = invoke(t, "snapshots", "pack", ids[0], "--dir", dir, "--redact=names")
+	assert.Check(t, status == exitUsage && strings.Contains(stderr, `invalid --redact: unknown kind "names": must be usual, all, or some of users, `), "%d, %q", status, stderr)
+	left, err := os.ReadDir(tmp)
+	assert.Check(t, err == nil && len(left) == 0, "left in TMPDIR: %v", left)
+}

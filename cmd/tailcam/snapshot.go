@@ -83,7 +83,7 @@ func (c *cli) printTriggered(done *api.Triggered, explain bool) error {
 	}
 	c.out.Printf("%s\n", term.Clean(done.Dir))
 	if explain {
-		return c.explain(done.Dir, &explainOptions{format: "text", out: "-"})
+		return c.explain(&explainOptions{dir: done.Dir, format: "text", out: "-"})
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ func newStatus(c *cli) *cobra.Command {
 		Short: "Show what the daemon has seen, caught and lost",
 		Long: `Show what the daemon has done since it started: each rule with its threshold, outliers and
 losses; what tailcam costs against its budget; how many seconds of history each CPU's recorder
-holds; the tables of pending work; every loss with advice; the snapshots on disk; how the last
-reload ended. docs/losses.md explains the losses.`,
+holds; the tables of pending work; every loss with advice; the snapshots on disk; what became of
+actions, with the latest that failed; how the last reload ended. docs/losses.md explains the losses.`,
 		Example: "  tailcam status\n" +
 			"  tailcam status -o json | jq '.losses[]'",
 		Args: noArgs,
@@ -57,6 +57,7 @@ func (c *cli) printStatus(s *api.Status) {
 	c.printPanics(s.Panics)
 	c.printSnapshotsStatus(s.Snapshots)
 	c.printReloadStatus(s.Reload)
+	c.printActions(s.Actions)
 	c.printOTLP(s.OTLP)
 	c.printUpload(s.Upload)
 }

@@ -77,7 +77,7 @@ func (f *Feed) Complete(o *events.Outlier) {
 	f.memory.replace(o.Rule, func(old *events.Outlier) bool { return old.ID == o.ID },
 		func(old *remembered) *events.Outlier {
 			known := *o
-			known.Explained = old.Explained
+			known.Explained, known.Actions = old.Explained, old.Actions
 			return &known
 		})
 	again := *o // without Explained: readers have it already
@@ -100,6 +100,27 @@ func (f *Feed) Explain(outliers []events.Outlier) {
 		}
 		f.early = append(f.early, outliers[i])
 	}
+}
+
+// maxActions bounds the results that an outlier has.
+const maxActions = 16
+
+// Acted adds the result of an action to the remembered outlier that it was given. Readers
+// that follow are not told: a second message of an outlier is its verdict.
+func (f *Feed) Acted(rule, id string, r events.ActionResult) {
+	if id == "" {
+		return // of a trigger
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.memory.replace(rule, func(o *events.Outlier) bool { return o.ID == id }, func(o *remembered) *events.Outlier {
+		if len(o.Actions) >= maxActions {
+			return nil
+		}
+		again := *o.Outlier // readers may hold the old one
+		again.Actions = append(slices.Clone(o.Actions), r)
+		return &again
+	})
 }
 
 // maxEarly bounds the explanations that wait for their outlier.

@@ -15,10 +15,11 @@ type Reload struct {
 	Time    time.Time    `json:"time"`
 	Check   bool         `json:"check,omitempty"`   // nothing was changed
 	OK      bool         `json:"ok"`                // all that the files say is in effect
-	Changed bool         `json:"changed"`           // a rule or a key has changed
+	Changed bool         `json:"changed"`           // a rule, an action or a key has changed
 	Files   []ReloadFile `json:"files,omitempty"`   // rule files
 	Rules   []ReloadRule `json:"rules,omitempty"`   // those that changed, or could not
 	Keys    []ReloadKey  `json:"keys,omitempty"`    // of the configuration: those that changed, or could not
+	Actions bool         `json:"actions,omitempty"` // those of no rule changed
 	Dropped []string     `json:"dropped,omitempty"` // runtime settings that fit no rule any more
 	Errors  []string     `json:"errors,omitempty"`  // of no rule file
 }

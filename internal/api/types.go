@@ -83,6 +83,29 @@ type Status struct {
 	Upload    *UploadStatus   `json:"upload,omitempty"`   // null: no snapshots are sent
 	Calls32   string          `json:"calls_32,omitempty"` // how far syscall rules see 32-bit programs; empty: wholly
 	Pins      *PinStatus      `json:"pins,omitempty"`     // null: nothing is pinned
+	Actions   *ActionsStatus  `json:"actions,omitempty"`
+}
+
+// ActionsStatus is what became of actions.
+type ActionsStatus struct {
+	Running int                   `json:"running"` // snapshots and outliers with actions that run
+	Waiting int                   `json:"waiting"` // those whose actions wait
+	Rules   []ActionCounts        `json:"rules"`   // with the rule "manual" for snapshots that no rule asked for
+	Last    []events.ActionResult `json:"last"`    // the latest, oldest first
+}
+
+// ActionCounts counts the actions for the outliers of a rule since the daemon started,
+// by result.
+type ActionCounts struct {
+	Rule      string `json:"rule"`
+	Succeeded uint64 `json:"succeeded"`
+	Failed    uint64 `json:"failed"`     // but those of the next two
+	TimedOut  uint64 `json:"timed_out"`  // killed at their time limit
+	OverLimit uint64 `json:"over_limit"` // killed for CPU time or memory
+	Skipped   uint64 `json:"skipped"`    // too many were waiting
+	Limited   uint64 `json:"limited"`    // not run: their every is not over
+	Unmatched uint64 `json:"unmatched"`  // not run: their if does not hold
+	NotRun    uint64 `json:"not_run"`    // not run: one before them failed
 }
 
 // PinStatus is what of the kernel side outlives the daemon if that dies, and what was

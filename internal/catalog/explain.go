@@ -182,3 +182,30 @@ func explainNames(n *snapshot.Names) explain.Names {
 		},
 	}
 }
+
+// Explanation is a report as the files of a snapshot have it.
+func Explanation(report *explain.Report) *snapshot.Explanation {
+	e := &snapshot.Explanation{JSON: report, Notes: report.Notes}
+	for i := range report.Outliers {
+		r := &report.Outliers[i]
+		var text strings.Builder
+		r.WriteText(&text)
+		e.Outliers = append(e.Outliers, snapshot.ExplainedOutlier{Explained: explained(r), Text: text.String()})
+	}
+	return e
+}
+
+// explained is the part of an explanation that goes with the outlier.
+func explained(r *explain.Result) *events.Explained {
+	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
+	if r.Blame.By != nil {
+		e.By, e.ByKind = r.Blame.By.Name, r.Blame.By.Kind
+		if w := r.Blame.By; w.Kind == explain.KindTask && (w.Cgroup != "" || w.Title != "") {
+			e.ByTask = &events.Identity{
+				Title: w.Title, Cgroup: w.Cgroup, Container: w.Container,
+				Place: events.Place{Unit: w.Unit, ContainerName: w.ContainerName, Pod: w.Pod, Namespace: w.Namespace},
+			}
+		}
+	}
+	return e
+}

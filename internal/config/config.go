@@ -93,6 +93,11 @@ type Actions struct {
 	User        string // default for actions
 	Concurrency int    // running at the same time
 	Queue       int    // waiting; more are skipped and counted
+
+	// Of one action, with all that it starts:
+	MaxCPU    time.Duration // 0: no limit
+	MaxMemory int64         // bytes
+	MaxOutput int64         // bytes that are kept; more is dropped
 }
 
 // Capacity is the number of slots in the pending tables, powers of two.

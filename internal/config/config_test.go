@@ -51,7 +51,10 @@ func TestDefaults(t *testing.T) {
 			Dir: "/var/lib/tailcam/snapshots", MinFree: 512 << 20,
 			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour, Worst: 3},
 		},
-		Actions: Actions{User: "nobody", Concurrency: 2, Queue: 16},
+		Actions: Actions{
+			User: "nobody", Concurrency: 2, Queue: 16,
+			MaxCPU: 10 * time.Minute, MaxMemory: 1 << 30, MaxOutput: 1 << 20,
+		},
 		Capacity: Capacity{
 			Initial: Slots{Tasks: 65536, Syscalls: 16384, Block: 16384, Workqueue: 16384},
 			Max:     Slots{Tasks: 524288, Syscalls: 131072, Block: 131072, Workqueue: 131072}, Pairs: 16384, Chains: 4096, Spans: 16384,

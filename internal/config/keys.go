@@ -81,6 +81,12 @@ func keys() []key {
 			func(c *Config) *int { return &c.Actions.Concurrency }),
 		count("actions.queue", "16", "maximum `number` of waiting actions", 1, 10000,
 			func(c *Config) *int { return &c.Actions.Queue }),
+		optional(duration("actions.max_cpu", "10m", "maximum CPU `time` of one action, with all that it starts; 0s: no limit",
+			time.Second, 24*time.Hour, func(c *Config) *time.Duration { return &c.Actions.MaxCPU })),
+		byteCount("actions.max_memory", "1GiB", "maximum `size` of the memory of one action, with all that it starts",
+			rules.MinActionMemory, rules.MaxActionBytes, func(c *Config) *int64 { return &c.Actions.MaxMemory }),
+		byteCount("actions.max_output", "1MiB", "`size` of what is kept of the output of one action", 1, rules.MaxActionBytes,
+			func(c *Config) *int64 { return &c.Actions.MaxOutput }),
 		table("capacity.initial.tasks", "65536", "initial `slots` for tasks",
 			func(c *Config) *int { return &c.Capacity.Initial.Tasks }),
 		table("capacity.initial.syscalls", "16384", "initial `slots` for system calls in progress",
@@ -200,9 +206,9 @@ func table(name, def, usage string, field func(*Config) *int) key {
 }
 
 func byteCount(name, def, usage string, least, most int64, field func(*Config) *int64) key {
-	k := text(name, def, usage, fmt.Sprintf("a size from %s to %s, such as 64MiB", formatBytes(least), formatBytes(most)),
+	k := text(name, def, usage, fmt.Sprintf("a size from %s to %s, such as 64MiB", rules.FormatBytes(least), rules.FormatBytes(most)),
 		func(c *Config, s string) string {
-			n, ok := ParseBytes(s)
+			n, ok := rules.ParseBytes(s)
 			switch {
 			case !ok:
 				return "is not a size"
@@ -222,7 +228,7 @@ func byteCount(name, def, usage string, least, most int64, field func(*Config) *
 func size(name, def, usage string, least, most int64, store func(*Config, int64)) key {
 	var n int64
 	k := byteCount(name, def, usage, least, most, func(*Config) *int64 { return &n })
-	k.allowed = fmt.Sprintf("a power of two from %s to %s", formatBytes(least), formatBytes(most))
+	k.allowed = fmt.Sprintf("a power of two from %s to %s", rules.FormatBytes(least), rules.FormatBytes(most))
 	within := k.set
 	k.set = func(c *Config, v []string) string {
 		wrong := within(c, v)
@@ -407,35 +413,4 @@ func setActionUser(c *Config, s string) string {
 	}
 	c.Actions.User = s
 	return ""
-}
-
-var units = []struct {
-	name  string
-	bytes int64
-}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
-
-// ParseBytes parses an integer number of bytes, KiB, MiB, GiB or TiB, such as 512MiB.
-func ParseBytes(s string) (int64, bool) {
-	unit := int64(1)
-	for _, u := range units {
-		if number, ok := strings.CutSuffix(s, u.name); ok {
-			s, unit = strings.TrimSpace(number), u.bytes
-			break
-		}
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > (1<<62)/unit {
-		return 0, false
-	}
-	return n * unit, true
-}
-
-// formatBytes is its inverse.
-func formatBytes(n int64) string {
-	for _, u := range units {
-		if n >= u.bytes && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
 }

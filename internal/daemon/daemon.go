@@ -83,6 +83,8 @@ type daemon struct {
 
 	mu    sync.Mutex
 	rules []rules.Rule // as running
+	// shared are the actions of no rule. Guarded by mu.
+	shared []rules.SharedAction
 	// Sources of the running rules. change is held during a whole change.
 	file     []rules.Rule // as loaded last
 	settings overrides.Settings
@@ -173,7 +175,11 @@ func (d *daemon) readRules() error {
 			return fmt.Errorf("%s: rule %s: %w", r.Pos, r.Name, err)
 		}
 	}
-	d.set, d.file, d.rules = set, set.Rules, set.Rules
+	shared, err := prepareShared(set.Actions, d.cfg)
+	if err != nil {
+		return err
+	}
+	d.set, d.file, d.rules, d.shared = set, set.Rules, set.Rules, shared
 	return nil
 }
 
@@ -286,10 +292,10 @@ func (d *daemon) closeRecorder() error {
 }
 
 func (d *daemon) openManager() (err error) {
-	d.actions = action.New(action.Options{
-		User: d.cfg.Actions.User, Concurrency: d.cfg.Actions.Concurrency, Queue: d.cfg.Actions.Queue,
-		Logger: d.log.Named("actions"), Guard: d.guard, Supervisor: d.cfg.Self,
-	})
+	acts := actionOptions(&d.cfg.Actions)
+	acts.Logger, acts.Guard, acts.Supervisor = d.log.Named("actions"), d.guard, d.cfg.Self
+	acts.OnResult = func(r action.Result) { d.feed.Acted(r.Rule, r.Outlier, r.Short()) }
+	d.actions = action.New(*acts)
 	if d.recorder == nil {
 		return nil
 	}

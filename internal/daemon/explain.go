@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/iothread"
-	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // explainInBackground is snapshot.Options.Explain. It explains on a thread of low
@@ -80,14 +78,7 @@ func explanation(report *explain.Report, err error) (*snapshot.Explanation, erro
 	if err != nil {
 		return nil, err
 	}
-	e := &snapshot.Explanation{JSON: report, Notes: report.Notes}
-	for i := range report.Outliers {
-		r := &report.Outliers[i]
-		var text strings.Builder
-		r.WriteText(&text)
-		e.Outliers = append(e.Outliers, snapshot.ExplainedOutlier{Explained: explained(r), Text: text.String()})
-	}
-	return e, nil
+	return catalog.Explanation(report), nil
 }
 
 // explainPatience is how long an explanation runs at low priority, and explainLimit how
@@ -116,18 +107,3 @@ var canRaisePriority = sync.OnceValue(func() bool {
 	}()
 	return <-may
 })
-
-// explained is the part of an explanation that goes with the outlier.
-func explained(r *explain.Result) *events.Explained {
-	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
-	if r.Blame.By != nil {
-		e.By, e.ByKind = r.Blame.By.Name, r.Blame.By.Kind
-		if w := r.Blame.By; w.Kind == explain.KindTask && (w.Cgroup != "" || w.Title != "") {
-			e.ByTask = &events.Identity{
-				Title: w.Title, Cgroup: w.Cgroup, Container: w.Container,
-				Place: events.Place{Unit: w.Unit, ContainerName: w.ContainerName, Pod: w.Pod, Namespace: w.Namespace},
-			}
-		}
-	}
-	return e
-}

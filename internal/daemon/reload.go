@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +19,6 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/snapshot/action"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -87,6 +85,7 @@ func (d *daemon) reload(out *api.Reload) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	list := d.judgeRules(set.Rules, &next, out)
+	shared := d.judgeShared(set.Actions, &next, out)
 	settings, gone := d.settings.Reconcile(list, &rules.LocalMachine{})
 	out.Dropped = gone
 	if !out.Check {
@@ -94,12 +93,15 @@ func (d *daemon) reload(out *api.Reload) error {
 			return err
 		}
 		d.set = set
+		d.mu.Lock()
+		d.shared = shared
+		d.mu.Unlock()
 		d.applyKeys(&next, out)
 		d.running = next
 		d.now.Store(&next)
 		d.logInactive()
 	}
-	out.Changed = len(out.Keys)+len(out.Rules) > refused(out)
+	out.Changed = len(out.Keys)+len(out.Rules) > refused(out) || out.Actions
 	return nil
 }
 
@@ -157,9 +159,7 @@ func findRule(list []rules.Rule, name string) *rules.Rule {
 func prepareRule(r *rules.Rule, cfg *config.Config) error {
 	r.Actions = slices.Clone(r.Actions)
 	for j := range r.Actions {
-		a := &r.Actions[j]
-		a.User = cmp.Or(a.User, cfg.Actions.User)
-		if err := action.Check(*a); err != nil {
+		if err := prepareAction(&r.Actions[j], cfg); err != nil {
 			return err
 		}
 	}

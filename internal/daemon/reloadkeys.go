@@ -31,7 +31,7 @@ var liveKeys = []liveKey{
 	one("rules", func(into, from *config.Config) { into.Rules = from.Rules }, nil),
 	one("actions", func(into, from *config.Config) { into.Actions = from.Actions }, // their user stands in the rules
 		func(d *daemon, c *config.Config) error {
-			d.actions.Resize(c.Actions.Concurrency, c.Actions.Queue)
+			d.actions.Set(actionOptions(&c.Actions))
 			return nil
 		}),
 	one("snapshots.keep", func(into, from *config.Config) { into.Snapshots.Keep = from.Snapshots.Keep },

@@ -45,6 +45,7 @@ func (d *daemon) Status(context.Context) api.Status {
 	acted := d.actions.Stats()
 	s.Rules = d.ruleInfos(c, &acted)
 	s.Losses = d.losses(c, &acted)
+	s.Actions = d.actionsStatus(&acted)
 	s.Panics = d.panics()
 	s.Cost = d.costStatus()
 	d.mu.Lock()

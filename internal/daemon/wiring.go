@@ -23,7 +23,7 @@ func (d *daemon) newPipeline() *pipeline {
 			d.tally.Outlier(o)
 			d.feed.Publish(o)
 			d.collector.Load().Publish(o)
-			d.act(rules.OnOutlier, []events.Outlier{*o}, action.Job{})
+			d.act(rules.OnOutlier, []events.Outlier{*o}, &action.Job{})
 		},
 		complete: func(o *events.Outlier) {
 			d.feed.Complete(o)
@@ -59,7 +59,10 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 // afterSnapshot starts the actions of a snapshot and holds it until they have ended and it
 // is packed.
 func (d *daemon) afterSnapshot(done snapshot.Done) {
-	if len(done.Outliers) > 0 && done.Outliers[0].Cause == events.CauseTrigger {
+	job := action.Job{ID: done.ID, Dir: done.Dir}
+	on, given := rules.OnSnapshot, done.Outliers
+	if o := done.Trigger(); o != nil {
+		on, given, job.Reason = rules.OnTrigger, []events.Outlier{*o}, done.Reason
 		done.Outliers = nil // no rule's: its answer tells of it
 	}
 	d.tally.Snapshot(&done)
@@ -67,21 +70,9 @@ func (d *daemon) afterSnapshot(done snapshot.Done) {
 	if done.Err != nil {
 		return
 	}
-	upload := d.upload(done.ID) // with what the actions leave in it
-	if len(done.Outliers) == 0 {
-		upload()
-		return
-	}
 	d.feed.Explain(done.Outliers)
-	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: upload})
-}
-
-func (d *daemon) act(on string, outliers []events.Outlier, job action.Job) {
-	job.Items = action.ItemsFor(on, outliers, d.rule)
-	if len(job.Items) == 0 && job.Done == nil {
-		return
-	}
-	d.actions.Submit(job)
+	job.Done = d.upload(done.ID) // with what the actions leave in it
+	d.act(on, given, &job)
 }
 
 // rule returns a running rule, or nil.

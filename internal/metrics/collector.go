@@ -137,10 +137,21 @@ func (c *collector) resultMetrics(s *scrape, list []api.RuleInfo) {
 		r := &list[i]
 		s.add(snapshots.of(float64(r.Suppressed), r.Name, "limited"))
 		s.add(snapshots.of(float64(taken.Skipped[r.Name]), r.Name, "skipped"))
-		s.add(actions.of(float64(acted.Succeeded[r.Name]), r.Name, "succeeded"))
-		s.add(actions.of(float64(acted.Failed[r.Name]-acted.TimedOut[r.Name]), r.Name, "failed"))
-		s.add(actions.of(float64(acted.TimedOut[r.Name]), r.Name, "timed_out"))
-		s.add(actions.of(float64(acted.Skipped[r.Name]), r.Name, "skipped"))
+		actionMetrics(s, &acted, r.Name)
+	}
+	actionMetrics(s, &acted, manualRule)
+}
+
+// manualRule takes the place of the rule for snapshots that no rule asked for.
+const manualRule = "manual"
+
+func actionMetrics(s *scrape, acted *action.Stats, rule string) {
+	for result, n := range map[string]uint64{
+		"succeeded": acted.Succeeded[rule], "timed_out": acted.TimedOut[rule], "skipped": acted.Skipped[rule],
+		"over_limit": acted.OverLimit[rule], "limited": acted.Limited[rule], "unmatched": acted.Unmatched[rule],
+		"not_run": acted.NotRun[rule], "failed": acted.Failed[rule] - acted.TimedOut[rule] - acted.OverLimit[rule],
+	} {
+		s.add(actions.of(float64(n), rule, result))
 	}
 }
 

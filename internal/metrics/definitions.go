@@ -84,7 +84,7 @@ var (
 		"program", "price")
 
 	actions = counter("actions_total",
-		"Actions by result: succeeded, failed, timed_out, skipped.", "rule", "result")
+		"Actions by result: succeeded, failed, timed_out, over_limit, skipped, limited, unmatched, not_run.", "rule", "result")
 	panics = counter("panics_total", "Panics that cost one piece of data, by what was being done.", "place")
 	stuck  = gauge("helpers_stuck",
 		"Helper processes blocked in the kernel by a file system that does not answer.")

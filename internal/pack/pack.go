@@ -21,6 +21,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/redact"
 )
 
 // Ext is the extension of packed snapshots.
@@ -47,6 +49,8 @@ type Manifest struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"` // of the snapshot
 	Files   []File `json:"files"`
+	// Redacted says what was replaced; nil: nothing.
+	Redacted *redact.Summary `json:"redacted,omitempty"`
 }
 
 // File is one file of a pack.
@@ -58,7 +62,10 @@ type File struct {
 
 // Write packs a snapshot's directory: regular files alone, of at most 4 GiB. It follows
 // no symlinks, and fails if a file changes meanwhile.
-func Write(out io.Writer, dir string) (*Manifest, error) {
+func Write(out io.Writer, dir string) (*Manifest, error) { return WriteRedacted(out, dir, nil) }
+
+// WriteRedacted is Write for a redacted copy, of which the manifest then says so.
+func WriteRedacted(out io.Writer, dir string, redacted *redact.Summary) (*Manifest, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("pack: %w", err)
@@ -68,6 +75,7 @@ func Write(out io.Writer, dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack %s: %w", dir, err)
 	}
+	m.Redacted = redacted
 	zip, err := zstd.NewWriter(out, zstd.WithWindowSize(m.window()), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return nil, fmt.Errorf("pack %s: %w", dir, err)

@@ -3,6 +3,7 @@ package term
 import (
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -55,6 +56,9 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 		if stacks {
 			d.add("advice", Clean(e.Advice))
 		}
+	}
+	for i := range o.Actions {
+		d.add("action", Clean(path.Base(o.Actions[i].Program)+": "+o.Actions[i].Text))
 	}
 	d.add("threshold", threshold(o))
 	d.process(o)

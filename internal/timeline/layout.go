@@ -37,6 +37,7 @@ type Bar struct {
 	Cause    explain.Cause
 	State    string
 	Text     string // description for people
+	Step     int    // index in the result's path
 }
 
 // Arrow is a wake-up that leads the path from one row to another.
@@ -64,7 +65,7 @@ func New(r *explain.Result, most int) *Picture {
 			continue
 		}
 		at := b.path(s, from)
-		bar := Bar{From: from, To: to, Cause: s.Cause, State: s.State, Text: stepText(s)}
+		bar := Bar{From: from, To: to, Cause: s.Cause, State: s.State, Text: stepText(s), Step: i}
 		p.Rows[at].Bars = append(p.Rows[at].Bars, bar)
 		if followed(r.Path[i+1:], s) {
 			if s.Waker != nil && s.Waker.Kind == explain.KindTask && to < p.To {

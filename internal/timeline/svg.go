@@ -24,28 +24,21 @@ const (
 	svgGauge  = 200.0 // width of a part's bar
 )
 
-// style defines a light and a dark theme; the viewer chooses.
-const style = `
-svg{--bg:#ffffff;--fg:#1f2328;--dim:#636c76;--grid:#d1d9e0;--soft:#f6f8fa;--on:#ffffff}
-.running,.running_user,.running_kernel{--c:#2da44e}.preempted{--c:#cf222e}.runnable{--c:#bf8700}.misplaced{--c:#bc4c00}
-.throttled{--c:#9a6700}.irq{--c:#8250df}.softirq{--c:#a45bd6}.stolen{--c:#82071e}.block_queue{--c:#4184e4}.block_device{--c:#0969da}
-.lock{--c:#1b7c83}.task{--c:#2a8f97}.timer{--c:#7d8590}.network{--c:#218bff}.reclaim{--c:#bf3989}.compaction{--c:#d04a9a}
-.page_fault{--c:#a0407f}.workqueue{--c:#0e7490}.journal{--c:#0550ae}.stopped{--c:#6e7781}.unexplained{--c:#afb8c1}
-@media (prefers-color-scheme:dark){
-svg{--bg:#0d1117;--fg:#e6edf3;--dim:#9198a1;--grid:#30363d;--soft:#151b23;--on:#ffffff}
-.running,.running_user,.running_kernel{--c:#238636}.preempted{--c:#da3633}.runnable{--c:#9e6a03}.misplaced{--c:#bd561d}
-.block_device{--c:#1f6feb}.block_queue{--c:#316dca}.stolen{--c:#b62324}.journal{--c:#1158c7}.timer{--c:#656c76}.unexplained{--c:#484f58}}
-text{font:13px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:var(--fg)}
+// shapes is the style of both themes.
+const shapes = `text{font:13px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:var(--fg)}
 .h{font-size:16px;font-weight:600}.s{fill:var(--dim);font-size:12px}.n{font-variant-numeric:tabular-nums;text-anchor:end}
 .b{font-weight:600}tspan.s{font-weight:400}.bg{fill:var(--bg)}.soft{fill:var(--soft)}.grid{stroke:var(--grid);stroke-width:1}
-.bar{fill:var(--c)}.other .bar{opacity:.75}.in{fill:var(--on);font-size:12px;text-anchor:middle;pointer-events:none}
+.bar{fill:var(--c)}.in{fill:var(--on);font-size:12px;text-anchor:middle;pointer-events:none}
 .wake{stroke:var(--fg);stroke-width:1.3;fill:none}.tip{fill:var(--fg)}
 `
+
+// fonts for what reads no style.
+const fonts = `font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="13"`
 
 // SVG writes results as one self-contained picture, light or dark as the viewer
 // prefers, with tool tips.
 func SVG(w io.Writer, results []explain.Result) error {
-	d := &drawing{}
+	d := &drawing{used: map[string]bool{}}
 	for i := range results {
 		if i > 0 {
 			d.y += 24
@@ -61,14 +54,16 @@ func SVG(w io.Writer, results []explain.Result) error {
 		d.text(svgMargin, 0, "h", "no outlier: the snapshot was taken by hand")
 		d.y += svgLine
 	}
+	d.legend()
 	out := bufio.NewWriter(w)
 	height := d.y + svgMargin*2
 	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img">`+"\n", svgWidth, height, svgWidth, height)
 	if len(results) > 0 {
 		fmt.Fprintf(out, "<title>%s</title>\n", escape(results[0].Verdict))
 	}
-	fmt.Fprintf(out, "<style>%s</style>\n", style)
-	fmt.Fprintf(out, `<rect class="bg" width="100%%" height="100%%"/><g transform="translate(0 %.0f)">`+"\n", svgMargin)
+	fmt.Fprintf(out, "<style>\n%s%s</style>\n", variables("svg"), shapes)
+	fmt.Fprintf(out, `<rect class="bg" width="100%%" height="100%%"%s/><g transform="translate(0 %.0f)" %s%s>`+"\n",
+		fillWith(background.light), svgMargin, fonts, fillWith(foreground.light))
 	_, _ = out.WriteString(d.b.String()) // Flush returns the error
 	_, _ = out.WriteString("</g>\n</svg>\n")
 	if err := out.Flush(); err != nil {
@@ -79,8 +74,11 @@ func SVG(w io.Writer, results []explain.Result) error {
 
 // drawing tracks the vertical position.
 type drawing struct {
-	b strings.Builder
-	y float64
+	b    strings.Builder
+	y    float64
+	used map[string]bool // classes of bars
+	// live draws every bar by itself, with its times and step, for a script that zooms.
+	live bool
 }
 
 func escape(s string) string {
@@ -89,11 +87,20 @@ func escape(s string) string {
 	return b.String()
 }
 
+// escapeLines keeps the ends of lines, which tool tips show.
+func escapeLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = escape(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // add writes markup; text arguments must be escaped already.
 func (d *drawing) add(format string, args ...any) { fmt.Fprintf(&d.b, format+"\n", args...) }
 
 func (d *drawing) text(x, y float64, class, s string) {
-	d.add(`<text x="%.1f" y="%.1f" class="%s">%s</text>`, x, y, class, escape(s))
+	d.add(`<text x="%.1f" y="%.1f" class="%s"%s>%s</text>`, x, y, class, attributes(class), escape(s))
 }
 
 func (d *drawing) result(r *explain.Result) {
@@ -127,17 +134,17 @@ func (d *drawing) picture(p *Picture) {
 	bottom := top + svgRow*float64(len(p.Rows))
 	for i := range p.Rows {
 		if i%2 == 0 {
-			d.add(`<rect class="soft" x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="4"/>`, svgMargin-8, top+svgRow*float64(i), svgWidth-2*svgMargin+16, svgRow)
+			d.add(`<rect class="soft"%s x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="4"/>`, fillWith(soft.light), svgMargin-8, top+svgRow*float64(i), svgWidth-2*svgMargin+16, svgRow)
 		}
 	}
 	for _, at := range ticks(p.To-p.From, 10) {
 		x := p.x(p.From + at)
-		d.add(`<line class="grid" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, x, top-4, x, bottom)
+		d.add(`<line class="grid" stroke="%s" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, grid.light, x, top-4, x, bottom)
 		label := "0"
 		if at > 0 {
 			label = axisTime(at)
 		}
-		d.add(`<text x="%.1f" y="%.1f" class="s" text-anchor="middle">%s</text>`, x, top-9, label)
+		d.add(`<text x="%.1f" y="%.1f" class="s axis"%s text-anchor="middle">%s</text>`, x, top-9, attributes("s"), label)
 	}
 	for i := range p.Rows {
 		d.row(p, i, top+svgRow*float64(i))
@@ -161,24 +168,34 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 	name := letters.cut(row.Name, room)
 	note := ""
 	if left := room - letters.pixels(name) - 7; row.Note != "" && left > 30 {
-		note = fmt.Sprintf(`<tspan class="s" dx="7">%s</tspan>`, escape(small.cut(row.Note, left)))
+		note = fmt.Sprintf(`<tspan class="s"%s font-weight="400" dx="7">%s</tspan>`, attributes("s"), escape(small.cut(row.Note, left)))
 	}
-	d.add(`<text x="%.1f" y="%.1f" class="%s">%s%s<title>%s</title></text>`, svgMargin+indent, y+svgRow/2+4.5, class,
+	d.add(`<text x="%.1f" y="%.1f" class="%s"%s>%s%s<title>%s</title></text>`, svgMargin+indent, y+svgRow/2+4.5, class, attributes(class),
 		escape(name), note, escape(strings.TrimSpace(row.Name+" "+row.Note)))
-	kind := "path"
+	kind := `class="path"`
 	if !row.Path {
-		kind = "other"
+		kind = `class="other" opacity="0.75"`
 	}
-	d.add(`<g class="%s">`, kind)
-	for _, s := range p.strips(row) {
+	d.add(`<g %s>`, kind)
+	strips := p.strips
+	if d.live {
+		strips = each
+	}
+	for _, s := range strips(row) {
 		x, end := p.x(s.From), p.x(s.To)
 		width := max(end-x, 0.6)
 		high, down := svgBar, (svgRow-svgBar)/2
 		if !row.Path {
 			high, down = svgBar*0.7, (svgRow-svgBar*0.7)/2
 		}
-		d.add(`<rect class="bar %s" x="%.2f" y="%.1f" width="%.2f" height="%.1f" rx="%.1f"><title>%s</title></rect>`,
-			classOf(s.Cause), x, y+down, width, high, min(3, width/3), escape(s.tip(p.From)))
+		class := classOf(s.Cause)
+		d.used[class] = true
+		times := ""
+		if d.live {
+			times = fmt.Sprintf(` data-from="%d" data-to="%d" data-step="%d"`, s.From-p.From, s.To-p.From, s.Step)
+		}
+		d.add(`<rect class="bar %s"%s x="%.2f" y="%.1f" width="%.2f" height="%.1f" rx="%.1f"%s><title>%s</title></rect>`,
+			class, fillOf(class), x, y+down, width, high, min(3, width/3), times, escapeLines(s.tip(p.From)))
 		for _, words := range []string{s.Text, term.CauseWords(s.Cause)} {
 			if row.Path && small.pixels(words)+8 < width {
 				d.text(x+width/2, y+svgRow/2+4, "in", words)
@@ -187,16 +204,6 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 		}
 	}
 	d.add(`</g>`)
-}
-
-// classOf returns the CSS class of a known cause.
-func classOf(c explain.Cause) string {
-	for _, r := range c {
-		if (r < 'a' || r > 'z') && r != '_' {
-			return "unexplained"
-		}
-	}
-	return string(c)
 }
 
 // strip is a drawn interval: one bar, or several short ones.
@@ -248,6 +255,15 @@ func (p *Picture) strips(row *Row) []strip {
 	return out
 }
 
+// each makes a strip of every bar.
+func each(row *Row) []strip {
+	out := make([]strip, len(row.Bars))
+	for i := range row.Bars {
+		out[i] = strip{Bar: row.Bars[i], count: 1}
+	}
+	return out
+}
+
 // arrows draws where the path comes from.
 func (d *drawing) arrows(p *Picture, top float64) {
 	for i, a := range p.Arrows {
@@ -259,8 +275,12 @@ func (d *drawing) arrows(p *Picture, top float64) {
 		if from < to {
 			tip = -tip
 		}
-		d.add(`<path class="wake" d="M%.1f %.1fL%.1f %.1f"/><path class="tip" d="M%.1f %.1fl-3.5 %.1fh7z"/>`,
-			x, from, x, to+tip, x, to+tip, 6*sign(tip))
+		time := ""
+		if d.live {
+			time = fmt.Sprintf(` data-at="%d" data-x="%.2f"`, a.At-p.From, x)
+		}
+		d.add(`<g class="arrow"%s><path class="wake" stroke="%s" stroke-width="1.3" fill="none" d="M%.1f %.1fL%.1f %.1f"/><path class="tip" d="M%.1f %.1fl-3.5 %.1fh7z"/></g>`,
+			time, foreground.light, x, from, x, to+tip, x, to+tip, 6*sign(tip))
 	}
 }
 
@@ -269,6 +289,27 @@ func sign(f float64) float64 {
 		return -1
 	}
 	return 1
+}
+
+// legend says what the colours mean that were used.
+func (d *drawing) legend() {
+	x := svgMargin
+	d.y += svgLine
+	seen := map[string]bool{}
+	for i := range causes {
+		class, words := string(causes[i].cause), term.CauseWords(causes[i].cause)
+		if !d.used[class] || seen[words] {
+			continue
+		}
+		seen[words] = true
+		room := 14 + small.pixels(words) + 18
+		if x+room > svgWidth-svgMargin {
+			x, d.y = svgMargin, d.y+svgLine
+		}
+		d.add(`<rect class="key bar %s"%s x="%.1f" y="%.1f" width="10" height="10" rx="2"/>`, class, fillOf(class), x, d.y-9)
+		d.text(x+14, d.y, "s", words)
+		x += room
+	}
 }
 
 // parts lists the parts of a result.
@@ -285,7 +326,7 @@ func (d *drawing) parts(title string, parts []explain.Part, whole int64) {
 		d.part(classOf(p.Cause), partText(p), p.NS, whole)
 	}
 	if len(rest) > 0 {
-		d.part("unexplained", fmt.Sprintf("%d more", len(rest)), sum(rest), whole)
+		d.part(more, fmt.Sprintf("%d more", len(rest)), sum(rest), whole)
 	}
 	d.y += 8
 }
@@ -294,9 +335,10 @@ func (d *drawing) parts(title string, parts []explain.Part, whole int64) {
 func (d *drawing) part(class, words string, ns, whole int64) {
 	d.y += svgLine
 	width := svgGauge * min(max(float64(ns)/float64(max(whole, 1)), 0), 1)
-	d.add(`<text x="%.1f" y="%.1f" class="n">%s</text><text x="%.1f" y="%.1f" class="n s">%s</text>`,
-		svgMargin+62, d.y, term.Duration(ns), svgMargin+112, d.y, escape(percent(ns, whole)))
-	d.add(`<g class="%s"><rect class="bar" x="%.1f" y="%.1f" width="%.2f" height="11" rx="2"/></g>`, class, svgMargin+126, d.y-10, max(width, 1))
+	d.text(svgMargin+62, d.y, "n", term.Duration(ns))
+	d.text(svgMargin+112, d.y, "n s", percent(ns, whole))
+	d.used[class] = true
+	d.add(`<rect class="part bar %s"%s x="%.1f" y="%.1f" width="%.2f" height="11" rx="2"/>`, class, fillOf(class), svgMargin+126, d.y-10, max(width, 1))
 	x := svgMargin + 126 + svgGauge + 14
 	d.text(x, d.y, "", normal.cut(words, svgWidth-svgMargin-x))
 }

@@ -242,12 +242,12 @@ func TestResize(t *testing.T) {
 	for range 3 {
 		assert.Assert(t, r.Submit(job))
 	}
-	r.Resize(3, 1)
+	r.Set(&Options{Concurrency: 3, Queue: 1})
 	for waiting(r) > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	assert.Check(t, r.Submit(job) && !r.Submit(job), "the queue has another length than asked for")
-	r.Resize(1, 16)
+	r.Set(&Options{Concurrency: 1, Queue: 16})
 	for range 4 {
 		assert.Assert(t, r.Submit(job))
 	}
@@ -324,7 +324,7 @@ func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 	assert.Check(t, s.Skipped["wakeup"] == 1, "skipped %v", s.Skipped)
 }
 
-func TestItemsFor(t *testing.T) {
+func TestSelect(t *testing.T) {
 	a := rules.Action{Run: []string{"/a"}, On: rules.OnSnapshot}
 	b := rules.Action{Run: []string{"/b"}, On: rules.OnOutlier}
 	byName := map[string]*rules.Rule{
@@ -333,8 +333,8 @@ func TestItemsFor(t *testing.T) {
 	}
 	find := func(name string) *rules.Rule { return byName[name] }
 	outliers := []events.Outlier{{Rule: "x", CPU: 1}, {Rule: "x", CPU: 2}, {Rule: "gone"}, {Rule: "y"}}
-	items := ItemsFor(rules.OnSnapshot, outliers, find)
+	items, _ := Select(rules.OnSnapshot, outliers, find, nil)
 	assert.Check(t, len(items) == 2 && items[0].Outlier.CPU == 1 && items[1].Outlier.Rule == "y", "got %+v", items)
-	items = ItemsFor(rules.OnOutlier, outliers, find)
+	items, _ = Select(rules.OnOutlier, outliers, find, nil)
 	assert.Check(t, len(items) == 1 && items[0].Action.Run[0] == "/b", "got %+v", items)
 }

@@ -10,7 +10,7 @@ import (
 
 // environment returns the environment of an action. Nothing of the daemon's own is
 // passed on.
-func environment(o *events.Outlier, id, dir string) []string {
+func environment(o *events.Outlier, j *Job) []string {
 	env := []string{"PATH=" + searchPath}
 	add := func(name, value string) {
 		// A NUL byte ends a variable.
@@ -27,7 +27,17 @@ func environment(o *events.Outlier, id, dir string) []string {
 	add("COMM", o.Task.Comm)
 	add("CPU", strconv.Itoa(o.CPU))
 	add("TIME", o.Time.UTC().Format(time.RFC3339Nano))
-	add("SNAPSHOT", dir)
-	add("SNAPSHOT_ID", id)
+	add("SNAPSHOT", j.Dir)
+	add("SNAPSHOT_ID", j.ID)
+	add("REASON", j.Reason)
+	e := events.Explained{}
+	if o.Explained != nil {
+		e = *o.Explained
+	}
+	add("VERDICT", e.Verdict)
+	add("ADVICE", e.Advice)
+	add("VERDICT_CAUSE", e.Cause)
+	add("BY", e.By)
+	add("BY_KIND", e.ByKind)
 	return env
 }

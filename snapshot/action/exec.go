@@ -22,8 +22,9 @@ const pipeWait = time.Second
 // run runs one action of a job until it ends.
 func (r *Runner) run(j Job, index int, log opened) Result {
 	item := &j.Items[index]
-	res := Result{Rule: item.Outlier.Rule, ID: j.ID, Index: index, Run: item.Action.Run, Status: -1}
+	res := newResult(&j, index)
 	start := time.Now()
+	res.Time = start
 
 	var text strings.Builder
 	out := memoryOutput(&text)
@@ -79,7 +80,7 @@ func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result)
 	defer pr.Close()
 	cmd := &exec.Cmd{
 		Path: path, Args: item.Action.Run, Dir: j.Dir,
-		Env:   environment(&item.Outlier, j.ID, j.Dir),
+		Env:   environment(&item.Outlier, &j),
 		Stdin: stdin, Stdout: pw, Stderr: pw,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: id.credential()},
 	}
@@ -96,7 +97,7 @@ func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result)
 		limit = r.opts.Timeout
 	}
 	if r.opts.Supervisor != "" {
-		err = r.supervised(cmd, id, limit, res)
+		err = r.supervised(cmd, id, limit, r.boundsOf(&item.Action), res)
 	} else {
 		err = r.direct(cmd, limit, res)
 	}

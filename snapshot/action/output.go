@@ -31,11 +31,11 @@ type opened struct {
 }
 
 // openOutputs creates action-0.log to action-N.log before any action of the job could.
-func openOutputs(j *Job, limit int64) []opened {
+func (r *Runner) openOutputs(j *Job) []opened {
 	all := make([]opened, len(j.Items))
 	for i := range all {
 		if j.Dir != "" {
-			all[i].out, all[i].err = openOutput(j.Dir, i, limit)
+			all[i].out, all[i].err = openOutput(j.Dir, i, r.boundsOf(&j.Items[i].Action).output)
 		}
 	}
 	return all

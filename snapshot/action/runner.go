@@ -3,18 +3,18 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
-	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Options configures a Runner. The zero value is usable.
@@ -23,6 +23,8 @@ type Options struct {
 	Concurrency int           // concurrent jobs; 0: 2
 	Queue       int           // queued jobs; 0: 16
 	MaxOutput   int64         // bytes kept of an action's output; 0: 1 MiB
+	MaxCPU      time.Duration // CPU time of one action; 0: no limit. Needs Supervisor
+	MaxMemory   int64         // bytes of one action; 0: no limit. Needs Supervisor
 	Timeout     time.Duration // default time limit; 0: 30s
 	Grace       time.Duration // from SIGTERM to SIGKILL; 0: 5s
 	StopTimeout time.Duration // time that running actions get when stopping; 0: 10s
@@ -30,7 +32,8 @@ type Options struct {
 	// Without one, processes that leave the action's process group survive it.
 	Supervisor string
 	Logger     *zap.Logger // nil: no log
-	// OnResult, if set, is called for every action that ended, possibly concurrently.
+	// OnResult, if set, is called for every action that ended, or that did not run because
+	// one before it failed, possibly concurrently.
 	OnResult func(Result)
 	// Guard recovers, logs and counts panics; nil: they are only recovered.
 	Guard *guard.Guard
@@ -39,43 +42,15 @@ type Options struct {
 // Job holds all actions of one snapshot or one outlier. They run in order, so that each
 // finds the output of earlier ones; different jobs run concurrently.
 type Job struct {
-	ID    string // of the snapshot, or ""
-	Dir   string // of the snapshot, or "" if there is none (yet)
-	Items []Item
+	ID     string // of the snapshot, or ""
+	Dir    string // of the snapshot, or "" if there is none (yet)
+	Reason string // of a trigger
+	Items  []Item
+	// Unmatched are the rules of actions whose `if` does not hold: they are only counted.
+	Unmatched []string
 	// Done, if set, is called once, when all actions have ended or the job was
 	// rejected. It may release a Store.Hold.
 	Done func()
-}
-
-// Item is an action and the outlier passed to it.
-type Item struct {
-	Action  rules.Action
-	Outlier events.Outlier
-}
-
-// ItemsFor lists the actions for the outliers of a snapshot (rules.OnSnapshot) or for
-// one outlier (rules.OnOutlier): each rule's actions once, in the order of the rule
-// file, with the rule's first outlier. It skips rules that the lookup does not find
-// (any more).
-func ItemsFor(on string, outliers []events.Outlier, rule func(name string) *rules.Rule) []Item {
-	var items []Item
-	seen := map[string]bool{}
-	for _, o := range outliers {
-		if seen[o.Rule] {
-			continue
-		}
-		seen[o.Rule] = true
-		r := rule(o.Rule)
-		if r == nil {
-			continue
-		}
-		for _, a := range r.Actions {
-			if a.On == on {
-				items = append(items, Item{Action: a, Outlier: o})
-			}
-		}
-	}
-	return items
 }
 
 // Stats are counters since the start, by rule.
@@ -86,6 +61,19 @@ type Stats struct {
 	TimedOut  map[string]uint64 // of the failed ones
 	Skipped   map[string]uint64 // action_skipped: queue full or stopping
 	Hung      map[string]uint64 // action_hung: killed, but stuck in the kernel and left behind
+	OverLimit map[string]uint64 // of the failed ones: killed for CPU time or memory
+	Limited   map[string]uint64 // not run: its `every` is not over
+	Unmatched map[string]uint64 // not run: its `if` does not hold
+	NotRun    map[string]uint64 // not run: one before it failed
+	Running   int               // jobs
+	Waiting   int               // jobs
+}
+
+// counters lists all maps.
+func (s *Stats) counters() []*map[string]uint64 {
+	return []*map[string]uint64{
+		&s.Ran, &s.Succeeded, &s.Failed, &s.TimedOut, &s.Skipped, &s.Hung, &s.OverLimit, &s.Limited, &s.Unmatched, &s.NotRun,
+	}
 }
 
 // Runner runs jobs. Submit and Stats may be called concurrently.
@@ -104,6 +92,9 @@ type Runner struct {
 	begun       bool
 	stopped     bool
 	stats       Stats
+	bounds      bounds
+	limits      limiter
+	last        []Result  // the latest ones
 	nextLog     time.Time // of rejected jobs
 }
 
@@ -129,25 +120,32 @@ func New(o Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	return &Runner{
+	r := &Runner{
 		opts: o, log: o.Logger,
 		kill: make(chan struct{}), concurrency: o.Concurrency, queue: o.Queue,
-		stats: Stats{
-			Ran: map[string]uint64{}, Succeeded: map[string]uint64{}, Failed: map[string]uint64{},
-			TimedOut: map[string]uint64{}, Skipped: map[string]uint64{}, Hung: map[string]uint64{},
-		},
+		bounds: bounds{o.MaxCPU, o.MaxMemory, o.MaxOutput}, limits: limiter{},
 	}
+	for _, m := range r.stats.counters() {
+		*m = map[string]uint64{}
+	}
+	return r
 }
 
 // Submit queues a job without blocking. If the queue is full or the runner is stopping,
-// it returns false and counts each action as skipped. A job without items is done at
-// once.
+// it returns false and counts each action as skipped. A job without items, or whose
+// items may not run now, is done at once.
 func (r *Runner) Submit(j Job) bool {
+	r.mu.Lock()
+	for _, rule := range j.Unmatched {
+		r.stats.Unmatched[rule]++
+	}
+	now := time.Now()
+	j.Items = slices.DeleteFunc(j.Items, func(it Item) bool { return !r.allowLocked(&it, now, true) })
 	if len(j.Items) == 0 {
+		r.mu.Unlock()
 		j.done()
 		return true
 	}
-	r.mu.Lock()
 	if !r.stopped && len(r.jobs) < r.queue {
 		r.jobs = append(r.jobs, j)
 		r.startLocked()
@@ -160,12 +158,23 @@ func (r *Runner) Submit(j Job) bool {
 	return false
 }
 
-// Resize changes how many jobs run at once, and how many may wait. Those that run or wait
+// allowLocked reports whether the limit of an action lets it run. It counts those that
+// may not.
+func (r *Runner) allowLocked(it *Item, now time.Time, peek bool) bool {
+	ok := r.limits.allow(it, now, peek)
+	if !ok {
+		r.stats.Limited[it.Outlier.Rule]++
+	}
+	return ok
+}
+
+// Set changes Concurrency, Queue, MaxOutput, MaxCPU and MaxMemory. Jobs that run or wait
 // already stay.
-func (r *Runner) Resize(concurrency, queue int) {
+func (r *Runner) Set(o *Options) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.concurrency, r.queue = concurrency, queue
+	r.concurrency, r.queue = o.Concurrency, o.Queue
+	r.bounds = bounds{o.MaxCPU, o.MaxMemory, cmp.Or(o.MaxOutput, r.bounds.output)}
 	r.startLocked()
 }
 
@@ -214,11 +223,23 @@ func (j *Job) done() {
 func (r *Runner) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{
-		Ran: maps.Clone(r.stats.Ran), Succeeded: maps.Clone(r.stats.Succeeded), Failed: maps.Clone(r.stats.Failed),
-		TimedOut: maps.Clone(r.stats.TimedOut), Skipped: maps.Clone(r.stats.Skipped), Hung: maps.Clone(r.stats.Hung),
+	s := r.stats
+	s.Running, s.Waiting = r.running, len(r.jobs)
+	for _, m := range s.counters() {
+		*m = maps.Clone(*m)
 	}
+	return s
 }
+
+// Last returns the latest results, oldest first.
+func (r *Runner) Last() []Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.last)
+}
+
+// keepLast is how many results Last returns.
+const keepLast = 16
 
 // Run runs jobs until ctx is done. Then it waits for running actions up to StopTimeout
 // and kills the rest. Call it once.
@@ -253,20 +274,54 @@ func (r *Runner) Run(ctx context.Context) error {
 func (r *Runner) job(j Job) {
 	defer j.done()
 	defer unshare(j.Dir)
-	logs := openOutputs(&j, r.opts.MaxOutput)
+	logs := r.openOutputs(&j)
+	var results []Result
+	broken := map[string]int{} // by owner: the action that failed
 	for i := range j.Items {
+		it := &j.Items[i]
 		r.mu.Lock()
-		stopped := r.stopped
+		stopped, allowed := r.stopped, true
 		if stopped {
 			r.skipLocked(Job{ID: j.ID, Items: j.Items[i:]})
+		} else if _, ok := broken[it.Owner]; !ok {
+			allowed = r.allowLocked(it, time.Now(), false)
 		}
 		r.mu.Unlock()
 		if stopped {
 			discard(logs[i:])
-			return
+			break
 		}
-		r.count(r.run(j, i, logs[i]))
+		var res Result
+		if first, ok := broken[it.Owner]; ok {
+			res = notRun(&j, i, logs[i], fmt.Sprintf("action %d failed", first))
+		} else if !allowed {
+			res = notRun(&j, i, logs[i], "it ran for the same key less than "+it.Action.Limit.Every.String()+" ago")
+			res.Limited = true
+		} else {
+			res = r.run(j, i, logs[i])
+		}
+		if it.Action.StopOnFailure && !res.OK() && res.NotRun == "" {
+			broken[it.Owner] = i
+		}
+		r.count(&res)
+		results = append(results, res)
 	}
+	if err := writeResults(j.Dir, results); err != nil {
+		r.log.Warn("cannot save the results of actions", zap.String("snapshot", j.ID), zap.Error(err))
+	}
+}
+
+// notRun is the result of an action that did not run.
+func notRun(j *Job, index int, log opened, why string) Result {
+	it := &j.Items[index]
+	res := newResult(j, index)
+	res.Time, res.NotRun = time.Now(), why
+	if log.out != nil {
+		log.out.header(it, index, it.Action.User, res.Time)
+		log.out.trailer(&res)
+		res.Err = log.out.close()
+	}
+	return res
 }
 
 // discard closes unused outputs.
@@ -278,24 +333,28 @@ func discard(logs []opened) {
 	}
 }
 
-func (r *Runner) count(res Result) {
+func (r *Runner) count(res *Result) {
 	r.mu.Lock()
-	if res.Started {
-		r.stats.Ran[res.Rule]++
+	add := func(to map[string]uint64, is bool) {
+		if is {
+			to[res.Rule]++
+		}
 	}
-	if res.OK() {
-		r.stats.Succeeded[res.Rule]++
-	} else {
-		r.stats.Failed[res.Rule]++
-	}
-	if res.TimedOut {
-		r.stats.TimedOut[res.Rule]++
-	}
-	if errors.Is(res.Err, errUnkillable) {
-		r.stats.Hung[res.Rule]++
+	ran := res.NotRun == ""
+	add(r.stats.NotRun, !ran && !res.Limited) // allowLocked counted those that are
+	add(r.stats.Ran, res.Started)
+	add(r.stats.Succeeded, res.OK())
+	add(r.stats.Failed, ran && !res.OK())
+	add(r.stats.TimedOut, res.TimedOut)
+	add(r.stats.OverLimit, res.Over != "")
+	add(r.stats.Hung, errors.Is(res.Err, errUnkillable))
+	if !res.Limited {
+		r.last = append(r.last[max(len(r.last)-keepLast+1, 0):], *res)
 	}
 	r.mu.Unlock()
-
+	if res.Limited {
+		return
+	}
 	fields := []zap.Field{
 		zap.String("rule", res.Rule), zap.Strings("run", res.Run),
 		zap.String("snapshot", res.ID), zap.Duration("took", res.Took), zap.String("result", res.String()),
@@ -303,12 +362,15 @@ func (r *Runner) count(res Result) {
 	if res.Output != "" {
 		fields = append(fields, zap.String("output", res.Output))
 	}
-	if res.OK() {
+	switch {
+	case !ran:
+		r.log.Info("action not run", fields...)
+	case res.OK():
 		r.log.Info("action ended", fields...)
-	} else {
+	default:
 		r.log.Warn("action failed", fields...)
 	}
 	if r.opts.OnResult != nil {
-		r.opts.OnResult(res)
+		r.opts.OnResult(*res)
 	}
 }

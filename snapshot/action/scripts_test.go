@@ -54,7 +54,9 @@ func TestScriptsAreClean(t *testing.T) {
 	if err != nil {
 		t.Skip("shellcheck is not installed")
 	}
-	out, err := exec.Command(check, shipped(t, "ship.sh"), shipped(t, "save-top.sh")).CombinedOutput()
+	scripts, err := filepath.Glob("../../configs/actions/*.sh")
+	assert.NilError(t, err)
+	out, err := exec.Command(check, scripts...).CombinedOutput()
 	assert.Check(t, err, "%s", out)
 }
 

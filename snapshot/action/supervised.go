@@ -15,7 +15,7 @@ import (
 )
 
 // supervised runs an action under a supervisor until it ends.
-func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, res *Result) error {
+func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b bounds, res *Result) error {
 	reports, childReport, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -27,7 +27,7 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, re
 		return fmt.Errorf("start: %w", err)
 	}
 	defer orders.Close()
-	args := append([]string{"tailcam", Verb}, credentialArgs(id)...)
+	args := append(append([]string{"tailcam", Verb}, credentialArgs(id)...), b.args()...)
 	cmd.Args = append(append(args, cmd.Path), cmd.Args...)
 	cmd.Path = r.opts.Supervisor
 	cmd.ExtraFiles = []*os.File{childReport, childOrders}
@@ -94,10 +94,14 @@ func readReport(f *os.File, res *Result) error {
 		switch {
 		case word == "error":
 			return errors.New(rest)
+		case word == "over":
+			res.Over = rest
 		case err != nil:
 			return fmt.Errorf("the supervisor said %q", lines.Text())
 		case word == "started":
 			res.Started = true
+		case word == "cpu":
+			res.CPU = time.Duration(n)
 		case word == "exit":
 			res.Status = n
 		case word == "signal":

@@ -50,7 +50,7 @@ func Supervise(args []string) int {
 }
 
 func supervise(args []string, report *os.File) error {
-	if len(args) < 5 {
+	if len(args) < 7 {
 		return errors.New("the supervisor is internal: it is started by the daemon")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -60,9 +60,14 @@ func supervise(args []string, report *os.File) error {
 	if err != nil {
 		return err
 	}
+	limits, err := parseBounds(args[3:5])
+	if err != nil {
+		return err
+	}
 	if credential != nil {
 		limitProcesses()
 	}
+	restore := limits.limitData()
 	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
 	go o.listen()
 	// Signal masks and parent-death signals are per thread.
@@ -71,17 +76,20 @@ func supervise(args []string, report *os.File) error {
 	if err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(args[3], args[4:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
+	pid, err := syscall.ForkExec(args[5], args[6:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
 		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: credential},
 	})
+	restore()
 	if err != nil {
-		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[3], Err: err})
+		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[5], Err: err})
 	}
 	fmt.Fprintf(report, "started %d\n", pid)
 	ended := make(chan syscall.WaitStatus, 1)
 	none := make(chan struct{})
 	go reap(pid, ended, none)
+	over := make(chan string, 1)
+	go limits.watch(over)
 
 	select {
 	case status := <-ended:
@@ -92,9 +100,12 @@ func supervise(args []string, report *os.File) error {
 		case <-none:
 		case <-o.kill:
 		}
+	case what := <-over:
+		fmt.Fprintf(report, "over %s\n", what)
 	case <-o.kill:
 	}
 	killAll(none)
+	fmt.Fprintf(report, "cpu %d\n", cpuTime(nil))
 	select {
 	case status := <-ended:
 		tell(report, status)

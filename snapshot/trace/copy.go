@@ -32,20 +32,23 @@ type CopyOptions struct {
 	Span Span
 	// Read is called now and then with how many bytes of the source were read.
 	Read func(bytes uint64)
+	// Rename, if set, gives every name in the copy; events and fields of later releases
+	// lose their contents.
+	Rename Renamer
 }
 
 // Copy copies the trace in src to dst, which it creates, and both have their files
 // in a directory "kernel". It goes event by event: what is damaged is an error
 // that wraps ErrDamaged. It holds a
-// packet in memory, 4 MiB at most. Without a span the copy has the same bytes;
-// with one it is another trace, with an id of its own, and a state dump from
+// packet in memory, 4 MiB at most. Without a span and other names the copy has the same bytes;
+// with them it is another trace, with an id of its own, and a state dump from
 // before the span stands at its begin, without what tasks were doing then. After an error what was
 // written remains. It returns how many events were copied.
 func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint64, err error) {
 	if opts == nil {
 		opts = &CopyOptions{}
 	}
-	c := copier{ctx: ctx, span: opts.Span, read: opts.Read}
+	c := copier{ctx: ctx, span: opts.Span, read: opts.Read, rename: opts.Rename}
 	if c.span == (Span{}) {
 		c.span = Always
 	}
@@ -55,10 +58,13 @@ func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint6
 		return 0, fmt.Errorf("read trace: %w", err)
 	}
 	c.uuid = m.uuid
-	if c.span != Always {
+	if c.span != Always || c.rename != nil {
 		_, _ = rand.Read(c.uuid[:]) // never fails
 		c.uuid[6], c.uuid[8] = c.uuid[6]&0x0f|0x40, c.uuid[8]&0x3f|0x80
 		text = bytes.Replace(text, []byte(formatUUID(m.uuid)), []byte(formatUUID(c.uuid)), 1)
+	}
+	if c.rename != nil {
+		text = c.rename.metadata(text, &m.env)
 	}
 	names, err := streamFiles(src)
 	if err != nil {
@@ -84,12 +90,14 @@ func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint6
 
 // copier copies one stream after the other.
 type copier struct {
-	ctx    context.Context
-	span   Span
-	uuid   [16]byte
-	read   func(uint64)
-	done   uint64 // bytes of the streams before
-	events uint64
+	ctx     context.Context
+	span    Span
+	uuid    [16]byte
+	read    func(uint64)
+	done    uint64 // bytes of the streams before
+	rename  Renamer
+	events  uint64
+	scratch []byte // an event with other names
 
 	out  io.Writer
 	pkt  packet
@@ -203,12 +211,27 @@ func (c *copier) next(s *streamReader) (copied bool, err error) {
 	case !c.span.Has(s.last):
 		return false, nil
 	}
+	if c.rename != nil {
+		if b, n = c.renamed(b[:n], known, s.meta); n == 0 {
+			return false, nil
+		}
+	}
 	c.carried()
 	c.event(b[:n], s.last)
 	if known {
 		c.events++
 	}
 	return true, nil
+}
+
+// renamed returns the event with other names, and its length; 0: it is of a later release.
+func (c *copier) renamed(b []byte, known bool, m *meta) ([]byte, int) {
+	if !known {
+		return nil, 0
+	}
+	id, _, _, n, _ := readHeader(b, 0)
+	c.scratch = c.rename.rename(append(c.scratch[:0], b[:n]...), b[n:], m.events[id])
+	return c.scratch, len(c.scratch)
 }
 
 // carried writes the state dump from before the span, once.

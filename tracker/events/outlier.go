@@ -249,13 +249,15 @@ type Outlier struct {
 	Work         *WorkInfo    `json:"work,omitempty"`
 	// Labels are what a declared pair carries, by the names that its rule gives:
 	// numbers, or text. EntryTask is who passed the entry, if it is not Task.
-	Labels     map[string]any `json:"labels,omitempty"`
-	EntryTask  *Peer          `json:"entry_task,omitempty"`
-	Chain      *ChainInfo     `json:"chain,omitempty"`
-	Span       *SpanInfo      `json:"span,omitempty"`
-	Snapshot   *string        `json:"snapshot"`            // id, or null
-	Explained  *Explained     `json:"explained,omitempty"` // once its snapshot is complete
-	Suppressed uint64         `json:"suppressed"`          // snapshots of this rule limited since its last one
+	Labels    map[string]any `json:"labels,omitempty"`
+	EntryTask *Peer          `json:"entry_task,omitempty"`
+	Chain     *ChainInfo     `json:"chain,omitempty"`
+	Span      *SpanInfo      `json:"span,omitempty"`
+	Snapshot  *string        `json:"snapshot"`            // id, or null
+	Explained *Explained     `json:"explained,omitempty"` // once its snapshot is complete
+	// Actions are the results of actions that were given this outlier, of those that ended.
+	Actions    []ActionResult `json:"actions,omitempty"`
+	Suppressed uint64         `json:"suppressed"` // snapshots of this rule limited since its last one
 	// Cursor is the place after this one in the daemon's stream of outliers and verdicts:
 	// who goes on from there misses nothing that is remembered. Only in streams.
 	Cursor string `json:"cursor,omitempty"`
@@ -289,6 +291,22 @@ type Explained struct {
 	// ByTask is where that is, if it is a task.
 	ByTask *Identity `json:"by_task,omitempty"`
 	NS     int64     `json:"ns"` // that part of the delay
+}
+
+// ActionResult is how an action ended.
+type ActionResult struct {
+	Time     time.Time `json:"time"` // of its start, UTC
+	Rule     string    `json:"rule"` // of the outlier
+	Snapshot *string   `json:"snapshot"`
+	Index    int       `json:"index"`   // as in action-N.log
+	Program  string    `json:"program"` // without its arguments
+	// Result is succeeded, failed, timed_out, over_limit (of CPU time or memory), limited
+	// (its `every` is not over), or not_run (an action before it failed).
+	Result       string `json:"result"`
+	Text         string `json:"text"` // for people
+	TookNS       int64  `json:"took_ns"`
+	CPUNS        int64  `json:"cpu_ns,omitempty"` // of everything that it started
+	DroppedBytes int64  `json:"dropped_bytes,omitempty"`
 }
 
 // RawStacks are return addresses, innermost first.

@@ -18,13 +18,13 @@ func TestFewDescriptors(t *testing.T) {
 	prlimit := needTool(t, "prlimit", "util-linux")
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 1ms, every: 1ms, burst: 100}")))
-	for _, n := range []string{"16", "64", "128"} {
+	for _, n := range []string{"16", "64", "256"} {
 		argv := append([]string{"--nofile=" + n + ":" + n}, h.command()...)
 		a := outcome(t, exec.CommandContext(t.Context(), prlimit, argv...))
 		assert.Check(t, a.code == 1 && strings.Contains(a.err, "raise LimitNOFILE=") &&
 			!strings.Contains(a.err, "goroutine ") && strings.Count(a.err, "\n") <= 2, "%s descriptors: %+v", n, a)
 	}
-	d := h.exec(t, append([]string{prlimit, "--nofile=256:256"}, h.command()...))
+	d := h.exec(t, append([]string{prlimit, "--nofile=512:512"}, h.command()...))
 	naps(t, uid, 3, 5*time.Millisecond, 1)
 	settled(t, d, "nap", 3)
 	byHand(d, "with few descriptors")

@@ -127,7 +127,7 @@ func TestTimeoutOfBefore(t *testing.T) {
 	}
 }
 
-// TestReplaceLeavesNothing goes back and forth 200 times: descriptors, which all programs and
+// TestReplaceLeavesNothing goes back and forth 40 times: descriptors, which all programs and
 // maps have, hooks and the memory of maps stay as they are.
 func TestReplaceLeavesNothing(t *testing.T) {
 	needRoot(t)
@@ -153,7 +153,7 @@ func TestReplaceLeavesNothing(t *testing.T) {
 	change(2)
 	fds, programs, bytes := look()
 	begin := time.Now()
-	const rounds = 200
+	const rounds = 40
 	for n := 1; n <= rounds; n++ {
 		change(n)
 	}

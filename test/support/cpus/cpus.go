@@ -50,12 +50,8 @@ func Hog(t *testing.T, cpu int, priority uint32, d time.Duration) (wait func() (
 		defer begun.Store(true)
 		runtime.LockOSThread() // and never unlocked: the thread ends here
 		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}
-		var all unix.Sigset_t
-		for i := range all.Val {
-			all.Val[i] = ^all.Val[i]
-		}
 		if !assert.Check(t, Keep(cpu)) || !assert.Check(t, unix.SchedSetAttr(0, &attr, 0)) ||
-			!assert.Check(t, unix.PthreadSigmask(unix.SIG_BLOCK, &all, nil)) {
+			!assert.Check(t, BlockSignals()) {
 			return
 		}
 		start = linux.Monotonic()
@@ -69,6 +65,16 @@ func Hog(t *testing.T, cpu int, priority uint32, d time.Duration) (wait func() (
 		<-done
 		return start, end
 	}
+}
+
+// BlockSignals blocks all signals for the calling thread, which must be locked and end
+// with its goroutine: Go's own cannot cut its sleeps short then, nor preempt it.
+func BlockSignals() error {
+	var all unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	return unix.PthreadSigmask(unix.SIG_BLOCK, &all, nil)
 }
 
 // spinUntil spins until a time, and returns when it ended. Go does not preempt it where

@@ -3,6 +3,7 @@ package provoke
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/cpus"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/pins"
 )
@@ -52,9 +54,11 @@ func Takeover(t *testing.T, grow bool) {
 	slept := make(chan struct{})
 	go func() {
 		defer close(slept)
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		assert.Check(t, cpus.BlockSignals())
 		began = linux.Monotonic()
 		pause := unix.NsecToTimespec((time.Second).Nanoseconds())
-		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &pause, nil) // a signal makes it shorter
+		assert.Check(t, unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &pause, nil))
 		ended = linux.Monotonic()
 	}()
 	time.Sleep(100 * time.Millisecond)

@@ -3,7 +3,8 @@
 //
 //	go run ./test/support/report -p 1 ./test/...
 //
-// Its arguments are those of go test, and so is its exit status. It also fails
+// Its arguments are those of go test, and so is its exit status; before them may
+// stand -part=K/N, which runs every Nth test only, from the Kth on. It also fails
 // when a test was skipped that test/skips.yaml does not allow to be skipped
 // here, and when that list names a test that does not exist.
 //
@@ -44,6 +45,9 @@ func main() {
 }
 
 func start(args []string) (status int, err error) {
+	if args, err = ofPart(args); err != nil {
+		return 1, err
+	}
 	list, err := skips.Load(allowed)
 	if err != nil {
 		return 1, err
