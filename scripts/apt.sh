@@ -44,6 +44,7 @@ for arg; do
 	shift
 	set -- "$@" "${arg%%=*}"
 done
-export DEBIAN_FRONTEND=noninteractive
+# No service is started for a test: at runlevel 1, invoke-rc.d(8) starts none.
+export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
 apt-get -q -o DPkg::Lock::Timeout=300 update
 apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install --no-install-recommends "$@"

@@ -35,7 +35,7 @@ licences() { # PROGRAM DIR
 	local path module file modules
 	mapfile -t modules < <("$GO" version -m "$1" | awk '$1 == "dep" {print $2}')
 	"$GO" list -m -f '{{.Dir}} {{.Path}}' "${modules[@]}" | while read -r path module; do
-		for file in "$path"/{LICENSE,LICENCE,COPYING,NOTICE}*; do
+		for file in "$path"/{LICENSE,LICENCE,License,COPYING,NOTICE}*; do
 			[[ ! -f $file ]] || install -D -m 644 -t "$2/$module" "$file"
 		done
 	done

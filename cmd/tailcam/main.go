@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/internal/outbox"
 	"github.com/tailcam/tailcam/snapshot/action"
 )
 
@@ -22,6 +23,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == action.Verb {
 		os.Exit(action.Supervise(os.Args[2:])) // a child of `tailcam run`
+	}
+	if len(os.Args) > 1 && os.Args[1] == outbox.Verb {
+		os.Exit(outbox.Main()) // started by the daemon
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

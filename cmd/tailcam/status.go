@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -58,6 +59,7 @@ func (c *cli) printStatus(s *api.Status) {
 	c.printReloadStatus(s.Reload)
 	c.printActions(s.Actions)
 	c.printOTLP(s.OTLP)
+	c.printUpload(s.Upload)
 }
 
 func (c *cli) printPins(p *api.PinStatus) {
@@ -89,6 +91,20 @@ func (c *cli) printOTLP(o *api.OTLPStatus) {
 		if r.Count > 0 {
 			c.out.Printf("requests with %s %s: %s\n", term.Clean(r.Signal), term.Clean(r.Result), term.Count(r.Count))
 		}
+	}
+}
+
+func (c *cli) printUpload(u *api.UploadStatus) {
+	if u == nil {
+		return
+	}
+	c.out.Printf("\n%s %s: %s, %s sent, %s waiting (%s)\n", c.out.Paint(term.Bold, "UPLOAD"), term.Clean(u.Target), term.Clean(u.State),
+		term.Count(u.Sent), term.Count(uint64(max(u.Waiting, 0))), term.Bytes(uint64(max(u.WaitingBytes, 0))))
+	if u.Error != "" {
+		c.out.Printf("last attempt: %s\n", term.Clean(u.Error))
+	}
+	if u.Next != nil {
+		c.out.Printf("next attempt: %s\n", u.Next.Local().Format(time.DateTime))
 	}
 }
 

@@ -80,6 +80,7 @@ type Status struct {
 	Cost      *CostStatus     `json:"cost,omitempty"`     // null until the first 10 s are over
 	Reload    *Reload         `json:"reload,omitempty"`   // the last one; null: none yet
 	OTLP      *OTLPStatus     `json:"otlp,omitempty"`     // null: nothing is sent
+	Upload    *UploadStatus   `json:"upload,omitempty"`   // null: no snapshots are sent
 	Calls32   string          `json:"calls_32,omitempty"` // how far syscall rules see 32-bit programs; empty: wholly
 	Pins      *PinStatus      `json:"pins,omitempty"`     // null: nothing is pinned
 	Actions   *ActionsStatus  `json:"actions,omitempty"`
@@ -133,6 +134,21 @@ type OTLPRequests struct {
 	Signal string `json:"signal"` // logs, metrics
 	Result string `json:"result"` // succeeded, failed (and repeated, if of logs), refused
 	Count  uint64 `json:"count"`
+}
+
+// UploadStatus is what became of the snapshots that are sent to another place.
+type UploadStatus struct {
+	Target       string     `json:"target"`
+	State        string     `json:"state"`           // idle, sending, waiting (for the next attempt), failed, hangs
+	Error        string     `json:"error,omitempty"` // of the last attempt; empty: it succeeded
+	Next         *time.Time `json:"next,omitempty"`  // attempt
+	Last         *time.Time `json:"last,omitempty"`  // success
+	Waiting      int        `json:"waiting"`         // snapshots
+	WaitingBytes int64      `json:"waiting_bytes"`   // of the spool
+	Sent         uint64     `json:"sent"`            // snapshots, with those of Existed
+	Existed      uint64     `json:"existed"`         // the target had them already
+	SentBytes    uint64     `json:"sent_bytes"`
+	Failed       uint64     `json:"failed"` // attempts; each is repeated
 }
 
 // RuleInfo is a rule with its counts since the daemon started.

@@ -31,6 +31,7 @@ type Config struct {
 	Budget     Budget
 	Metrics    Metrics
 	OTLP       OTLP
+	Upload     Upload
 	Log        Log
 }
 
@@ -171,6 +172,25 @@ var OTLPSignals = []string{"logs", "metrics"}
 type OTLPTLS struct {
 	CA        string // authorities; empty: the system's
 	Cert, Key string // of the client; empty: none
+}
+
+// Upload is where snapshots are sent to. It has no secrets, only paths of files with them.
+type Upload struct {
+	Target      string // URL, see outbox.Parse; empty: nowhere
+	Credentials string // path; empty: none, or with S3 the environment
+	KnownHosts  string // path; keys of SFTP servers
+	CA          string // path of a PEM file; empty: the system's
+	S3          UploadS3
+	Spool       string // directory of what waits
+	Quota       int64  // bytes of the spool
+	Age         time.Duration
+	Bandwidth   int64 // bytes a second; 0: no limit
+}
+
+// UploadS3 is a store with the API of S3.
+type UploadS3 struct {
+	Endpoint string // URL
+	Region   string // empty: as the store says
 }
 
 // Log is the daemon's log, on standard error, and its lines about outliers, on standard

@@ -74,7 +74,11 @@ func TestDefaults(t *testing.T) {
 			},
 		},
 		Budget: Budget{CPU: 0.01, Softirqs: 0.002, Memory: 256 << 20},
-		Log:    Log{Level: "info", Format: "auto"},
+		Upload: Upload{
+			KnownHosts: "/etc/ssh/ssh_known_hosts", S3: UploadS3{Endpoint: "https://s3.amazonaws.com"},
+			Spool: "/var/lib/tailcam/spool", Quota: 1 << 30, Age: 7 * 24 * time.Hour,
+		},
+		Log: Log{Level: "info", Format: "auto"},
 	}
 	assert.Check(t, is.DeepEqual(want, Default()))
 }
@@ -159,12 +163,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, log"
+	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, upload, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, upload, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events, recorder.irq_floor`},
@@ -229,6 +233,8 @@ func TestBadFile(t *testing.T) {
 		{"otlp: {headers: [\"x=secret\\nY: z\"]}", `f:1:18: otlp.headers has an invalid value for "x"; allowed: NAME=VALUE, with a name that HTTP allows`},
 		{"otlp: {headers: [x=1, x=2]}", `f:1:17: otlp.headers has "x" twice; allowed: NAME=VALUE, with a name that HTTP allows`},
 		{"otlp: {interval: 1ms}", `f:1:18: otlp.interval "1ms" is too short; allowed: a duration from 1s to 1h, such as 5ms`},
+		{"upload: {target: 'https://u:secret@host/'}", "f:1:18: upload.target has a user or a password: put them into the file upload.credentials; " +
+			"allowed: a URL, such as s3://BUCKET/PREFIX, https://HOST/PATH, sftp://USER@HOST/PATH or file:///PATH"},
 		{"log: {level: verbose, format: text}", `f:1:14: log.level "verbose" is unknown; allowed: debug, info, warn, error` +
 			"\n" + `f:1:31: log.format "text" is unknown; allowed: auto, json, console`},
 	} {

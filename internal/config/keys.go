@@ -132,7 +132,7 @@ func keys() []key {
 		unset(text("metrics.web_config", "",
 			"web configuration `file` of Prometheus exporters, for TLS and basic authentication", "a path",
 			setMetricsWebConfig)),
-	}, otlpKeys(), []key{
+	}, otlpKeys(), uploadKeys(), []key{
 		oneOf("log.level", "info", "log `level`", []string{"debug", "info", "warn", "error"},
 			func(c *Config) *string { return &c.Log.Level }),
 		oneOf("log.format", "auto", "log `format`: auto, json or console", []string{"auto", "json", "console"},

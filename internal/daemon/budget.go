@@ -312,6 +312,9 @@ func (d *daemon) checkMemory(at time.Duration) {
 	for _, pid := range d.symbols.Stats().PIDs {
 		used += privateMemory(pid)
 	}
+	if out := d.outbox.Load(); out != nil {
+		used += privateMemory(out.Status().PID)
+	}
 	c.mu.Lock()
 	c.used, c.maps = used, maps
 	drop := c.memory.Step(at, used)
@@ -400,6 +403,9 @@ func (d *daemon) programUses() (list []budget.Program) {
 // reading counts at the end of a window.
 func (d *daemon) reading() (*budget.Reading, error) {
 	r := &budget.Reading{At: time.Since(d.start), Helpers: d.symbols.Stats().CPU, Programs: d.programUses()}
+	if out := d.outbox.Load(); out != nil {
+		r.Helpers += out.CPU()
+	}
 	var err error
 	if r.Events, r.CPUs, err = readEvents(); err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ import (
 	"github.com/tailcam/tailcam/internal/logs"
 	"github.com/tailcam/tailcam/internal/metrics"
 	"github.com/tailcam/tailcam/internal/otlp"
+	"github.com/tailcam/tailcam/internal/outbox"
 	"github.com/tailcam/tailcam/internal/overrides"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/trigger"
@@ -53,6 +54,9 @@ type daemon struct {
 	collector  atomic.Pointer[otlp.Exporter] // nil: nothing is sent
 	exporting  replaceable                   // sends
 	exported   otlp.Counts
+	outbox     atomic.Pointer[outbox.Outbox] // nil: no snapshots are sent
+	uploading  replaceable                   // sends them
+	uploaded   outbox.Counts
 	store      *snapshot.Store
 	hosts      *process.Table
 	containers *containers.Lookup
@@ -135,6 +139,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"listen for scrapes", d.listenMetrics, d.closeMetrics},
 		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
+		{"prepare uploads", d.openUploads, nil},
 		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
@@ -355,6 +360,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("serve metrics", d.metrics.run)
 	stage("log outliers", d.logOutliers)
 	stage("send OTLP", d.exporting.run)
+	stage("send snapshots", d.uploading.run)
 	stage("run actions", d.actions.Run)
 	if d.manager != nil {
 		stage("take snapshots", d.manager.Run)

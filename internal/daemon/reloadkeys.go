@@ -40,10 +40,7 @@ var liveKeys = []liveKey{
 			return nil
 		}),
 	one("snapshots.min_free", func(into, from *config.Config) { into.Snapshots.MinFree = from.Snapshots.MinFree },
-		func(d *daemon, c *config.Config) error {
-			d.store.SetMinFree(uint64(c.Snapshots.MinFree))
-			return nil
-		}),
+		(*daemon).setMinFree),
 	one("budget", func(into, from *config.Config) { into.Budget = from.Budget }, (*daemon).setBudget),
 	one("log.level", func(into, from *config.Config) { into.Log.Level = from.Log.Level },
 		func(d *daemon, c *config.Config) error { return d.logs.SetLevel(c.Log.Level) }),
@@ -51,6 +48,7 @@ var liveKeys = []liveKey{
 		func(d *daemon, c *config.Config) error { return d.serveMetrics(&c.Metrics) }),
 	one("otlp", func(into, from *config.Config) { into.OTLP = from.OTLP },
 		func(d *daemon, c *config.Config) error { return d.sendOTLP(&c.OTLP) }),
+	one("upload", func(into, from *config.Config) { into.Upload = from.Upload }, (*daemon).sendSnapshots),
 	{
 		names: []string{"outliers.rate", "outliers.burst"},
 		take: func(into, from *config.Config) {

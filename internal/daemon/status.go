@@ -53,6 +53,7 @@ func (d *daemon) Status(context.Context) api.Status {
 	s.Reload = d.reloaded
 	d.mu.Unlock()
 	s.OTLP = d.otlpStatus()
+	s.Upload = d.uploadStatus()
 	s.Pins = d.pinStatus()
 	calls := d.kernel.CallFunctions()
 	s.Calls32 = calls32(&calls)
@@ -164,6 +165,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	}
 	d.mu.Unlock()
 	list = append(list, d.otlpLosses(names)...)
+	list = append(list, d.uploadLosses(names)...)
 	var refused uint64
 	for _, cpu := range c.CPUs {
 		refused += cpu.RecordLost

@@ -53,7 +53,8 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 	return d.outliers.serve()
 }
 
-// afterSnapshot starts the actions of a snapshot and holds it until they have ended.
+// afterSnapshot starts the actions of a snapshot and holds it until they have ended and it
+// is packed.
 func (d *daemon) afterSnapshot(done snapshot.Done) {
 	job := action.Job{ID: done.ID, Dir: done.Dir}
 	on, given := rules.OnSnapshot, done.Outliers
@@ -67,7 +68,7 @@ func (d *daemon) afterSnapshot(done snapshot.Done) {
 		return
 	}
 	d.feed.Explain(done.Outliers)
-	job.Done = d.store.Hold(done.ID)
+	job.Done = d.upload(done.ID) // with what the actions leave in it
 	d.act(on, given, &job)
 }
 

@@ -43,13 +43,14 @@ const (
 	Store                     // listing, verifying or removing snapshots
 	Scrape                    // collecting metrics
 	Trigger                   // an event of a trigger's source
+	Upload                    // packing a snapshot, or a turn of the loop that does
 
 	places
 )
 
 var names = [places]string{
 	"decode", "naming", "publish", "snapshot", "explain", "trace_names", "action", "request",
-	"reload", "housekeeping", "helper", "span", "store", "scrape", "trigger",
+	"reload", "housekeeping", "helper", "span", "store", "scrape", "trigger", "upload",
 }
 
 // String returns the name used in status and logs.

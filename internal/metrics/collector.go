@@ -97,6 +97,14 @@ func (c *collector) collect(s *scrape) error {
 			s.add(exports.of(float64(r.Count), r.Signal, r.Result))
 		}
 	}
+	if u := status.Upload; u != nil {
+		s.add(uploads.of(float64(u.Sent-u.Existed), "sent"))
+		s.add(uploads.of(float64(u.Existed), "existed"))
+		s.add(uploads.of(float64(u.Failed), "failed"))
+		s.add(uploadBytes.of(float64(u.SentBytes)))
+		s.add(uploadQueue.of(float64(u.Waiting)))
+		s.add(spoolBytes.of(float64(u.WaitingBytes)))
+	}
 	for _, p := range status.Panics {
 		s.add(panics.of(float64(p.Count), p.Place))
 	}

@@ -93,6 +93,12 @@ var (
 		"Requests to the OpenTelemetry collector by result: succeeded, failed, refused.", "signal", "result")
 	exportQueue = gauge("otlp_outliers_waiting", "Outliers that wait to be sent to the OpenTelemetry collector.")
 
+	uploads = counter("uploads_total",
+		"Uploads of snapshots by result: sent, existed (the target had it), failed (and repeated).", "result")
+	uploadBytes = counter("upload_bytes_total", "Bytes of the snapshots sent.")
+	uploadQueue = gauge("uploads_waiting", "Snapshots that wait to be sent.")
+	spoolBytes  = gauge("upload_spool_bytes", "Size of the packed snapshots that wait to be sent.")
+
 	reloads  = counter("reload_total", "Reloads of the rules by result: succeeded, failed.", "result")
 	reloadOK = gauge("reload_last_successful",
 		"Whether the last reload succeeded (1), or the start if there was none.")
@@ -112,6 +118,7 @@ func list() []*definition {
 		coverage, records, recordsLost, tableEntries, tableCapacity,
 		overhead, programSeconds,
 		actions, panics, stuck, exports, exportQueue,
+		uploads, uploadBytes, uploadQueue, spoolBytes,
 		reloads, reloadOK, reloadLastTime,
 	}
 }

@@ -72,6 +72,7 @@ func busy() *daemon {
 				{Cause: "snapshot_unremovable", Count: 2},
 			},
 			OTLP:      &api.OTLPStatus{Waiting: 2, Requests: []api.OTLPRequests{{Signal: "logs", Result: "failed", Count: 1}}},
+			Upload:    &api.UploadStatus{Waiting: 3, WaitingBytes: 512, Sent: 5, Existed: 1, SentBytes: 4096, Failed: 2},
 			Panics:    []api.PanicInfo{{Place: "decode", Count: 1}},
 			Recorder:  api.RecorderStatus{Enabled: true, CPUs: []snapshot.Coverage{{CoveredNS: 7e9, Records: 10, Lost: 1}, {CPU: 1, CoveredNS: 2e9, Records: 20}}},
 			Tables:    []api.TableStatus{{Name: "tasks", Slots: 64, Used: 10}},

@@ -37,6 +37,7 @@ const (
 	maxManifest = 4 << 20
 	maxBytes    = 4 << 30 // of all files
 	maxWindow   = 8 << 20 // of zstd; as much memory
+	minWindow   = 64 << 10
 	maxDepth    = 4
 	maxName     = 255
 )
@@ -75,7 +76,7 @@ func WriteRedacted(out io.Writer, dir string, redacted *redact.Summary) (*Manife
 		return nil, fmt.Errorf("pack %s: %w", dir, err)
 	}
 	m.Redacted = redacted
-	zip, err := zstd.NewWriter(out, zstd.WithWindowSize(maxWindow))
+	zip, err := zstd.NewWriter(out, zstd.WithWindowSize(m.window()), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return nil, fmt.Errorf("pack %s: %w", dir, err)
 	}
@@ -85,6 +86,18 @@ func WriteRedacted(out io.Writer, dir string, redacted *redact.Summary) (*Manife
 		return nil, fmt.Errorf("pack %s: %w", dir, err)
 	}
 	return m, nil
+}
+
+// window is the window for what the pack holds: it is memory, too.
+func (m *Manifest) window() int {
+	total, window := int64(0), int64(minWindow)
+	for _, f := range m.Files {
+		total += f.Bytes
+	}
+	for window < total && window < maxWindow {
+		window *= 2
+	}
+	return int(window)
 }
 
 // list reads every file for its checksum.

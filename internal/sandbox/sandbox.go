@@ -95,6 +95,23 @@ func Enter(p Profile, keep uint64) error {
 	return nil
 }
 
+// DropCapabilities drops all capabilities for good, and disables ptrace by other processes
+// of the user and gaining privileges. It is for processes that are started for it.
+func DropCapabilities() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid ptrace: %w", err)
+	}
+	if err := dropCapabilities(0); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid new privileges: %w", err)
+	}
+	return nil
+}
+
 // ErrNoFilter means that system calls could not be restricted.
 var ErrNoFilter = errors.New("cannot install a system call filter (blocked by the daemon's own filter, or not supported by the kernel)")
 

@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/internal/outbox"
+)
+
+// senders lists the processes that send snapshots of a spool: those that are started by
+// the daemon with that pid.
+func senders(pid int) (pids []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range all {
+		text, _ := os.ReadFile(f)
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "status"))
+		if strings.Contains(string(text), "\x00"+outbox.Verb+"\x00") && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", pid)) {
+			pids = append(pids, filepath.Base(filepath.Dir(f)))
+		}
+	}
+	return pids
+}
+
+// TestUpload: snapshots of rules and those taken by hand reach their place, also after the
+// daemon was killed; a target that hangs hangs neither snapshots nor the daemon's end.
+func TestUpload(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	h := newHome(t, rulesFile(napRule("naps", uid, "snapshot: {every: 100ms}", "actions: [{run: [/bin/echo, done]}]")))
+	disk := newDisk(t, t.TempDir(), 32, 1000)
+	target := filepath.Join(disk.dir, "archive")
+	assert.NilError(t, os.Mkdir(target, 0o755))
+	args := []string{"--upload-target", "file://" + target, "--upload-spool", filepath.Join(h.dir, "spool"), "--metrics-listen", "127.0.0.1:0"}
+	host, err := os.Hostname()
+	assert.NilError(t, err)
+	sent := func(id string) string { return filepath.Join(target, outbox.HostDir(host), id+".tailcam") }
+	arrives := func(id string) {
+		t.Helper()
+		eventually(t, id+" arrives", func() bool { _, err := os.Stat(sent(id)); return err == nil })
+		assert.Check(t, tailcam(t, "explain", sent(id)).code == 0)
+	}
+	byHand := func(d *running) string { return filepath.Base(strings.TrimSpace(d.ok("snapshot", "--reason", "test"))) }
+
+	d := h.start(t, args...)
+	naps(t, uid, 1, 5*time.Millisecond, 1)
+	o := settled(t, d, "naps", 1)[0]
+	assert.Assert(t, o.Snapshot != nil)
+	arrives(*o.Snapshot)
+	shown := tailcam(t, "snapshots", "show", sent(*o.Snapshot))
+	assert.Check(t, is.Contains(shown.out, "action-0.log"), "packed before its action had ended: %s", shown.err)
+	arrives(byHand(d))
+	eventually(t, "both are counted", func() bool { u := d.status().Upload; return u.Sent == 2 && u.State == "idle" })
+	assert.Check(t, is.Contains(fetch(t, d.metricsURL()), `tailcam_uploads_total{result="sent"} 2`))
+	pids := senders(d.pid())
+	assert.Assert(t, is.Len(pids, 1))
+	status, err := os.ReadFile("/proc/" + pids[0] + "/status")
+	assert.NilError(t, err)
+	assert.Check(t, is.Contains(string(status), "\nCapPrm:\t0000000000000000\n"))
+	assert.Check(t, is.Contains(string(status), "\nNoNewPrivs:\t1\n"))
+
+	d.stop(syscall.SIGKILL)
+	eventually(t, "the sender has ended, too", func() bool { return len(senders(d.pid())) == 0 && !alive(pids[0]) })
+	d = h.start(t, args...)
+	arrives(byHand(d))
+	eventually(t, "one more is counted", func() bool { u := d.status().Upload; return u.Sent == 1 && u.Existed == 0 })
+
+	disk.ioctl(fiFreeze)
+	late := byHand(d)
+	eventually(t, "it waits", func() bool { u := d.status().Upload; return u.Waiting == 1 && u.Sent == 1 })
+	byHand(d)
+	d.stop(syscall.SIGTERM)
+	disk.ioctl(fiThaw)
+	d = h.start(t, args...)
+	arrives(late)
+}
+
+// alive reports whether a process exists and is no zombie.
+func alive(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
