@@ -196,7 +196,7 @@ func (m *model) whoContext(x *context) *Who {
 	case KindTimer:
 		return m.whoTimer(m.function(x.function))
 	case KindIRQ:
-		name := x.name
+		name := strings.Join(strings.Fields(x.name), " ") // drivers choose it
 		if name == "" {
 			name = fmt.Sprint(x.number)
 		}

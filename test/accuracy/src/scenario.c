@@ -111,11 +111,18 @@ void spin_noting(struct stretches *s, uint64_t until)
 {
 	uint64_t from = now(), last = from;
 	const int room = sizeof(s->at) / sizeof(s->at[0]);
+	struct switches before = switches();
 
 	while (last < until) {
 		uint64_t at = now();
 
 		if (at - last > APART) {
+			struct switches after = switches();
+
+			/* No interrupt takes so long: the host did, also where it accounts for nothing. */
+			if (at - last > MSEC && after.preempted + after.slept == before.preempted + before.slept)
+				truth.spoilt = "a CPU stood still";
+			before = after;
 			if (s->count < room)
 				s->at[s->count++] = (struct stretch){from, last};
 			from = at;
