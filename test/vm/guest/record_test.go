@@ -2,7 +2,11 @@ package guest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +15,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/snapshot/iothread"
 	"github.com/tailcam/tailcam/test/support/sequence"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -41,6 +46,9 @@ func newCamera(t *testing.T, backend string) *camera {
 	ring, err := flight.New(c.kernel, backend, ringSize)
 	assert.NilError(t, err)
 	c.store, err = snapshot.OpenStore(snapshot.StoreOptions{Dir: filepath.Join(t.TempDir(), "snapshots")})
+	if errors.Is(err, iothread.ErrTimeout) {
+		t.Logf("where threads are:\n%s", threadStacks())
+	}
 	assert.NilError(t, err)
 	c.manager, err = snapshot.New(snapshot.Options{
 		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName,
@@ -55,6 +63,18 @@ func newCamera(t *testing.T, backend string) *camera {
 		assert.Check(t, <-ended)
 	})
 	return c
+}
+
+// threadStacks are the kernel stacks of this process's threads.
+func threadStacks() string {
+	var b strings.Builder
+	files, _ := filepath.Glob("/proc/self/task/*/stack")
+	for _, f := range files {
+		stack, err := os.ReadFile(f)
+		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "comm"))
+		fmt.Fprintf(&b, "%s %s%s%v\n", f, comm, stack, err)
+	}
+	return b.String()
 }
 
 // count lets the generator run on CPUs for a while; meanwhile is called half way.
