@@ -95,7 +95,7 @@ func TestFrozenDisk(t *testing.T) {
 			h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 10ms, burst: 20}")))
 			h.snaps = filepath.Join(t.TempDir(), "snaps")
 			disk := newDisk(t, h.snaps, 64, 1024)
-			d := h.start(t)
+			d := h.start(t, "--pin=off") // what systemd keeps goes when it gives the process up
 			byHand(d, "before")
 			disk.ioctl(fiFreeze)
 			thaw := func() { disk.ioctl(fiThaw) }

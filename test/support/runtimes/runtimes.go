@@ -51,7 +51,8 @@ func newPlace(t *testing.T, name string) *place {
 	if root == "" {
 		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
 	}
-	dir, err := os.MkdirTemp("", "tailcam-"+name+"-")
+	// Podman takes 50 characters at most, and a daemon in a service has a /tmp of its own.
+	dir, err := os.MkdirTemp("/var/lib", "tailcam-"+name+"-")
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.Check(t, os.RemoveAll(dir)) })
 	p := &place{t: t, dir: dir, group: filepath.Join(root, fmt.Sprintf("tailcam-%s-%d", name, os.Getpid()))}
