@@ -5,8 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/watchdog"
 )
 
@@ -46,21 +45,10 @@ func (e *explaining) state() watchdog.State {
 		return watchdog.State{Idle: true}
 	}
 	s := watchdog.State{Work: fmt.Sprintf("one explanation for %s", time.Since(e.since).Round(time.Second))}
-	cpu := threadCPU(e.tid)
+	cpu := linux.ThreadCPU(e.tid)
 	if cpu == e.cpu {
 		s.Waits = "the disk of the snapshots: read a trace"
 	}
 	e.cpu = cpu
 	return s
-}
-
-// threadCPU is the CPU time of a thread of this process; 0: it has ended.
-func threadCPU(tid int) time.Duration {
-	// The kernel's number of the clock: CPUCLOCK_SCHED of one thread (see pthread_getcpuclockid).
-	const perThread, sched = 4, 2
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^tid<<3|perThread|sched), &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
 }

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // TestExplaining: beyond its time, an explanation that computes hangs for the watchdog,
@@ -39,7 +41,7 @@ func TestExplaining(t *testing.T) {
 	assert.Check(t, e.state().Idle && e.late(), "it has its time")
 	e.since = time.Now().Add(-2 * explainLimit)
 	for range 3 {
-		for before := threadCPU(tid); threadCPU(tid) == before; {
+		for before := linux.ThreadCPU(tid); linux.ThreadCPU(tid) == before; {
 			time.Sleep(time.Millisecond)
 		}
 		s := e.state()
@@ -50,12 +52,12 @@ func TestExplaining(t *testing.T) {
 
 	tid, end = run(func(stop <-chan struct{}) { <-stop })
 	e.since = time.Now().Add(-2 * explainLimit)
-	for before := threadCPU(tid); before == 0 || e.cpu != before; before = threadCPU(tid) {
+	for before := linux.ThreadCPU(tid); before == 0 || e.cpu != before; before = linux.ThreadCPU(tid) {
 		e.state() // until it stands still
 	}
 	s := e.state()
 	assert.Check(t, !s.Idle && s.Waits != "", "stands still: %+v", s)
 	end()
 
-	assert.Equal(t, threadCPU(1<<22+1), time.Duration(0), "a thread that there cannot be")
+	assert.Equal(t, linux.ThreadCPU(1<<22+1), time.Duration(0), "a thread that there cannot be")
 }

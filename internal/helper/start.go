@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/sandbox"
 )
 
@@ -164,14 +165,7 @@ func (s *stderrBuffer) firstLine() string {
 }
 
 // cpu returns the CPU time of the process.
-func (c *child) cpu() time.Duration {
-	const sched = 2 // CPUCLOCK_SCHED
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^c.proc.Pid<<3|sched), &ts); err != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
-}
+func (c *child) cpu() time.Duration { return linux.ProcessCPU(c.proc.Pid) }
 
 // resident returns the resident memory of the process in bytes.
 func (c *child) resident() int64 {

@@ -6,22 +6,16 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
-	"github.com/tailcam/tailcam/snapshot"
 )
 
 // Options configures an Outbox. Spool, Snapshots and Target are required.
@@ -56,72 +50,6 @@ func (o *Options) job() *job {
 		S3Endpoint: o.S3Endpoint, S3Region: o.S3Region, Bandwidth: o.Bandwidth,
 		FirstPause: o.FirstPause, LongestPause: o.LongestPause, Stall: o.Stall,
 	}
-}
-
-// States of an outbox.
-const (
-	StateIdle    = "idle"    // everything was sent
-	StateSending = "sending" // or about to
-	StateWaiting = "waiting" // for the next attempt
-	StateFailed  = "failed"  // the spool cannot be opened, or the sender has died
-	StateHangs   = "hangs"   // the sender waits in the kernel, for a disk or a file system
-)
-
-// Causes of losses.
-const (
-	LostQuota   = "upload_quota"   // more waited than the spool may hold
-	LostExpired = "upload_expired" // waited for too long
-	LostMissed  = "upload_missed"  // the snapshot was removed before it was packed
-)
-
-// Causes lists them.
-var Causes = []string{LostQuota, LostExpired, LostMissed}
-
-// Counts are what became of packs. They may be shared by outboxes, one after the other.
-type Counts struct {
-	mu      sync.Mutex
-	sent    uint64
-	existed uint64
-	failed  uint64
-	bytes   uint64
-	lost    map[string]map[string]uint64 // by cause and rule
-	cpu     atomic.Int64                 // of senders that have ended
-}
-
-func (c *Counts) lose(cause, id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lost == nil {
-		c.lost = map[string]map[string]uint64{}
-	}
-	if c.lost[cause] == nil {
-		c.lost[cause] = map[string]uint64{}
-	}
-	c.lost[cause][ruleOf(id)]++
-}
-
-// Lost returns what was not sent, by the rule of the snapshot.
-func (c *Counts) Lost(cause string) map[string]uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return maps.Clone(c.lost[cause])
-}
-
-// Status is the state of an outbox.
-type Status struct {
-	Target  string
-	State   string // of States
-	Error   string // of the last failure; empty: none since the last success
-	Next    time.Time
-	Last    time.Time // of the last success; zero: none
-	Waiting int       // packed, or to be
-	Bytes   int64     // of the spool
-
-	Sent      uint64 // includes Existed
-	Existed   uint64 // the target had them
-	Failed    uint64 // attempts
-	SentBytes uint64
-	PID       int // of the sender; 0: none
 }
 
 // Limits of what waits to be packed.
@@ -206,86 +134,6 @@ func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// Status returns the state, as of now.
-func (o *Outbox) Status() Status {
-	o.mu.Lock()
-	s := o.status
-	s.Waiting = len(o.pending)
-	o.mu.Unlock()
-	if spool := o.spool.Load(); spool != nil {
-		n, bytes := spool.size()
-		s.Waiting, s.Bytes = s.Waiting+n, bytes
-	}
-	c := o.opts.Counts
-	c.mu.Lock()
-	s.Sent, s.Existed, s.Failed, s.SentBytes = c.sent, c.existed, c.failed, c.bytes
-	c.mu.Unlock()
-	s.PID = int(o.pid.Load())
-	return s
-}
-
-// CPU returns the CPU time of all senders.
-func (o *Outbox) CPU() time.Duration {
-	total := time.Duration(o.opts.Counts.cpu.Load())
-	if pid := o.pid.Load(); pid != 0 {
-		const sched = 2 // CPUCLOCK_SCHED
-		var ts unix.Timespec
-		if unix.ClockGettime(int32(^pid<<3|sched), &ts) == nil {
-			total += time.Duration(ts.Nano())
-		}
-	}
-	return total
-}
-
-func (o *Outbox) setState(state, err string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.status.State, o.status.Next = state, time.Time{}
-	if err != "" {
-		o.status.Error = clean(err)
-	}
-}
-
-var errEnded = errors.New("the sender has died")
-
-// count takes in what the sender reports.
-func (o *Outbox) count(r *report) {
-	c := o.opts.Counts
-	switch {
-	case r.Sent != "":
-		if spool := o.spool.Load(); !spool.left(r.Sent) {
-			return // reconcile has counted it
-		}
-		c.mu.Lock()
-		c.sent++
-		if r.Existed {
-			c.existed++
-		} else {
-			c.bytes += uint64(r.Bytes)
-		}
-		c.mu.Unlock()
-		o.mu.Lock()
-		o.status.State, o.status.Error, o.status.Next, o.status.Last = StateSending, "", time.Time{}, time.Now()
-		o.mu.Unlock()
-		o.log.Debug("snapshot sent", zap.String("snapshot", r.Sent), zap.Bool("existed", r.Existed))
-	case r.Error != "":
-		c.mu.Lock()
-		c.failed++
-		c.mu.Unlock()
-		o.mu.Lock()
-		again := o.status.Error == clean(r.Error)
-		o.status.State, o.status.Error, o.status.Next = StateWaiting, clean(r.Error), time.Now().Add(r.Pause)
-		o.mu.Unlock()
-		if !again {
-			o.log.Warn("upload failed", zap.String("snapshot", clean(r.Failed)), zap.String("error", clean(r.Error)), zap.Duration("next", r.Pause))
-		}
-	case r.Warning != "":
-		o.log.Warn(clean(r.Warning))
-	case r.Idle:
-		o.setState(StateIdle, "")
 	}
 }
 
@@ -417,98 +265,5 @@ func (o *Outbox) reconcile() {
 		c.mu.Lock()
 		c.sent++
 		c.mu.Unlock()
-	}
-}
-
-// packAll packs what waits.
-func (o *Outbox) packAll(ctx context.Context) {
-	for ctx.Err() == nil {
-		o.mu.Lock()
-		rescan := o.rescan && len(o.pending) == 0
-		if rescan {
-			o.rescan = false
-		}
-		var next pending
-		if len(o.pending) > 0 {
-			next, o.pending = o.pending[0], o.pending[1:]
-		}
-		o.mu.Unlock()
-		switch {
-		case next.id != "":
-			o.packOne(next.id)
-			next.done()
-		case rescan:
-			if err := o.find(ctx); err != nil {
-				o.log.Warn("look for snapshots to send", zap.Error(err))
-			}
-		default:
-			return
-		}
-	}
-}
-
-// find packs the snapshots of the store that are not known yet: those of before a crash,
-// or of before uploads were configured.
-func (o *Outbox) find(ctx context.Context) error {
-	there, err := o.stored()
-	if err != nil {
-		return err
-	}
-	for _, id := range slices.Sorted(maps.Keys(there)) { // the oldest first, by their clock
-		if ctx.Err() != nil {
-			return nil
-		}
-		o.packOne(id)
-	}
-	return nil
-}
-
-func (o *Outbox) stored() (map[string]bool, error) {
-	entries, err := os.ReadDir(o.opts.Snapshots)
-	if err != nil {
-		return nil, err
-	}
-	there := map[string]bool{}
-	for _, e := range entries {
-		if id, err := snapshot.ParseID(e.Name()); err == nil && e.IsDir() && id.String() == e.Name() {
-			there[e.Name()] = true
-		}
-	}
-	return there, nil
-}
-
-func (o *Outbox) forget() error {
-	there, err := o.stored()
-	if err != nil {
-		return err
-	}
-	return o.spool.Load().forget(there)
-}
-
-// packOne packs a snapshot that is not known. It is tried again if that fails.
-func (o *Outbox) packOne(id string) {
-	spool := o.spool.Load()
-	if spool.known(id) {
-		return
-	}
-	dir := filepath.Join(o.opts.Snapshots, id)
-	dropped, err := spool.add(dir, id, limits{o.opts.Quota, o.free.Load()})
-	if errors.Is(err, errNoRoom) {
-		err = spool.mark(id)
-		dropped = append(dropped, id)
-	}
-	for _, id := range dropped {
-		o.opts.Counts.lose(LostQuota, id)
-		o.warn("snapshot not sent: the spool is full", zap.String("snapshot", id))
-	}
-	switch {
-	case err == nil:
-		signal(o.more)
-	case errors.Is(err, fs.ErrNotExist) && !exists(dir):
-		o.opts.Counts.lose(LostMissed, id)
-		o.warn("snapshot not sent: it was removed before it was packed", zap.String("snapshot", id))
-	default:
-		o.failed[id] = true
-		o.warn("pack a snapshot for its upload", zap.String("snapshot", id), zap.Error(err), zap.Duration("retry", retryTime))
 	}
 }
