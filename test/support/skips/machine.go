@@ -68,8 +68,12 @@ var conditions = map[string]condition{
 	// A kernel without this line in /proc/devices or /proc/misc.
 	"no-device": {true, here(func(_ *Machine, name string) bool { return !hasDevice(name) })},
 	"no-ext4":   {false, here(func(*Machine, string) bool { return !onExt4(os.TempDir(), ".", "/var/tmp", "/") })},
-	"one-cpu":   {false, here(func(*Machine, string) bool { return runtime.NumCPU() == 1 })},
-	"no-arch":   {true, here(func(_ *Machine, arch string) bool { return runtime.GOARCH != arch })},
+	"no-landlock": {false, here(func(*Machine, string) bool {
+		_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+		return errno != 0
+	})},
+	"one-cpu": {false, here(func(*Machine, string) bool { return runtime.NumCPU() == 1 })},
+	"no-arch": {true, here(func(_ *Machine, arch string) bool { return runtime.GOARCH != arch })},
 	// Chance decides, and the test takes nobody's word but the kernel's.
 	"chance": {false, func(*Machine, string) bool { return true }},
 }
