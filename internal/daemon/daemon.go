@@ -317,6 +317,7 @@ func (d *daemon) openManager() (err error) {
 		SyscallName: rules.SyscallName,
 		Explain:     explain,
 		Names:       d.traceNames,
+		Usual:       d.addUsual,
 		Shed:        d.shedBetween,
 	})
 	d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
