@@ -77,7 +77,7 @@ func TestAction(t *testing.T) {
 		usual := given[0].Usual                        // is of the snapshot alone
 		assert.Check(t, usual != nil && usual.Count >= 1 && usual.P99NS >= usual.MedianNS && usual.P99NS > 0, "such delays are usually %+v", usual)
 		given[0].Usual = nil
-		o.Actions = nil                                // these, as they end
+		o.Actions = nil // these, as they end
 		assert.Check(t, reflect.DeepEqual(given[0], o), "standard input of %s: %+v\nthe event: %+v", who, given, o)
 		got := strings.TrimSpace(readText(t, dir, "user-"+who))
 		assert.Check(t, got == who, "runs as %s, not as %s", got, who)
