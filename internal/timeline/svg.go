@@ -237,7 +237,7 @@ func (r *Row) look(class string) string {
 	if !r.Unseen {
 		return ""
 	}
-	return fmt.Sprintf(` fill-opacity="0.15" stroke="%s" stroke-width="1" stroke-dasharray="3 2"`, causeColor(class))
+	return ` fill-opacity="0.15" stroke-width="1" stroke-dasharray="3 2" stroke="` + causeColor(class) + `"`
 }
 
 // arrows draws where the path comes from.

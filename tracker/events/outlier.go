@@ -256,7 +256,7 @@ type Outlier struct {
 	// also running, or runnable if it waits for a CPU. offcpu, and timeouts but block's.
 	State        string       `json:"state,omitempty"`
 	AfterTimeout bool         `json:"after_timeout,omitempty"` // it had timed out before: cause after_timeout
-	Usual        *Usual       `json:"usual,omitempty"` // only in snapshots
+	Usual        *Usual       `json:"usual,omitempty"`         // only in snapshots
 	Waker        *Waker       `json:"waker,omitempty"`
 	OnCPU        *OnCPU       `json:"on_cpu,omitempty"` // who ran instead
 	Stacks       Stacks       `json:"stacks"`
