@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,16 +42,9 @@ const (
 func TestUpgradeRunning(t *testing.T) {
 	base := newSystem(t)
 	release, next := base.copy(deb(t, "1.0.0")), base.copy(deb(t, "1.1.0~rc.1"))
-	s := systemd.Boot(t, base.dir, map[string]string{
-		unit: "[Service]\nStandardOutput=append:" + serviceLog + "\nStandardError=append:" + serviceLog + "\n",
-	})
-	t.Cleanup(func() {
-		if text, err := os.ReadFile(base.dir + serviceLog); t.Failed() && err == nil {
-			t.Logf("the log of the service:\n%s", text)
-		}
-	})
+	s := bootSystem(t, base)
 	before := base.files()
-	ownRule := filepath.Join("/etc/tailcam/rules.d", "sleep.yaml")
+	const ownRule = "/etc/tailcam/rules.d/sleep.yaml"
 	assert.NilError(t, os.MkdirAll(base.dir+filepath.Dir(ownRule), 0o755))
 	base.write(ownRule, sleepRule)
 
@@ -66,74 +58,90 @@ func TestUpgradeRunning(t *testing.T) {
 	eventually(t, "the sleep is told", func() bool { return statusOf(t, s).outliers(t) == 1 })
 
 	pending := sleeps.start("infinity")
-	began := linux.Monotonic()
-	upgraded := make(chan struct{})
-	many := make(chan struct{})
-	go func() {
-		defer close(many)
-		for {
-			select {
-			case <-upgraded:
-				return
-			default:
-				sleeps.run("0.1")
-			}
-		}
-	}()
-	out, err := s.Try("dpkg", "--install", next)
+	alive := sleeps.during(first, func() { s.Do("dpkg", "--install", next) })
 	second := await(t, s)
 	replaced := linux.Monotonic()
-	close(upgraded)
-	<-many
-	assert.NilError(t, err, "%s", out)
 	assert.Check(t, first != second && !isRunning(first), "the upgrade did not restart the service")
 	assert.NilError(t, pending.Process.Kill())
 	_ = pending.Wait() // it was killed
-	sleeps.ended.Add(1)
+	sleeps.ended++
 
 	d = statusOf(t, s)
 	assert.Check(t, is.Equal(d.Version, "v1.1.0-rc.1"))
 	assert.Check(t, d.Pins.Where == "systemd" && d.Pins.TakenOver && d.Pins.From == "v1.0.0" && d.Pins.GapNS > 0 && d.Pins.Lost == 0,
 		"%+v", d.Pins)
-	assert.Check(t, is.Contains(base.read(serviceLog), "took over the kernel side of the daemon before"))
-	want := int(sleeps.ended.Load())
-	eventually(t, "all sleeps are counted", func() bool { return statusOf(t, s).outliers(t) == want })
-	t.Logf("%d sleeps; %d outliers in the gap of %s", want, d.Pins.Unread, time.Duration(d.Pins.GapNS))
-	long := false
+	eventually(t, "all sleeps are counted", func() bool { return statusOf(t, s).outliers(t) == sleeps.ended })
+	t.Logf("%d sleeps; %d outliers in the gap of %s", sleeps.ended, d.Pins.Unread, time.Duration(d.Pins.GapNS))
+	checkTold(t, s, alive, replaced)
+	dir := strings.TrimSpace(s.Do("tailcam", "snapshot", "--reason", "after the upgrade"))
+	m, err := snapshot.ReadMeta(base.dir + dir)
+	assert.NilError(t, err)
+	for _, c := range m.Coverage {
+		assert.Check(t, c.FromMonoNS < alive && len(c.Gaps) == 0, "CPU %d: not the history of before the upgrade: %+v", c.CPU, c)
+	}
+
+	held := append(programs(t, second), pinAndDie(t, s, ownRule)...)
+	assert.NilError(t, os.Remove(base.dir+ownRule))
+	s.Do("dpkg", "--purge", "tailcam")
+	assert.Check(t, !isRunning(second), "the service runs")
+	_, err = s.Try("test", "-e", pinned, "-o", "-e", "/run/tailcam")
+	assert.Check(t, err != nil, "pins or the runtime directory stay: %s", s.Do("ls", "-l", "/sys/fs/bpf", "/run"))
+	assertFreed(t, held)
+	assert.Check(t, is.Equal(base.files(), before), "purge left something, or took too much")
+}
+
+// bootSystem starts the manager; the log of the service is shown if the test fails.
+func bootSystem(t *testing.T, base *system) *systemd.System {
+	t.Helper()
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(base.dir + serviceLog); t.Failed() && err == nil {
+			t.Logf("the log of the service:\n%s", text)
+		}
+	})
+	return systemd.Boot(t, base.dir, map[string]string{
+		unit: "[Service]\nStandardOutput=append:" + serviceLog + "\nStandardError=append:" + serviceLog + "\n",
+	})
+}
+
+// checkTold: the daemon tells of a sleep that began while the one before it was alive, and ended
+// after it was there.
+func checkTold(t *testing.T, s *systemd.System, alive, replaced uint64) {
+	t.Helper()
 	for line := range strings.Lines(s.Do("tailcam", "events", "--rule", "sleep", "-o", "json")) {
 		var o struct {
 			Start uint64 `json:"start_mono_ns"`
 			End   uint64 `json:"end_mono_ns"`
 		}
 		assert.NilError(t, json.Unmarshal([]byte(line), &o))
-		long = long || o.Start < began+uint64(time.Second) && o.End > replaced
+		if o.Start < alive && o.End >= replaced {
+			return
+		}
 	}
-	assert.Check(t, long, "what was pending during the upgrade is not told")
-	dir := strings.TrimSpace(s.Do("tailcam", "snapshot", "--reason", "after the upgrade"))
-	m, err := snapshot.ReadMeta(base.dir + dir)
-	assert.NilError(t, err)
-	for _, c := range m.Coverage {
-		assert.Check(t, c.FromMonoNS < replaced-uint64(d.Pins.GapNS) && len(c.Gaps) == 0, "CPU %d: not the history of before: %+v", c.CPU, c)
-	}
+	t.Error("what was pending during the upgrade is not told")
+}
 
-	// One that was pinned by hand, and killed, goes as well.
-	byHand := s.Command("tailcam", "run", "--pin", "--socket", "/run/by-hand", "--snapshots-dir", "/tmp/by-hand", "--rules", ownRule)
-	assert.NilError(t, child.Start(byHand))
-	const pinned = "/sys/fs/bpf/tailcam"
+// pinned is where a daemon that is started by hand pins.
+const pinned = "/sys/fs/bpf/tailcam"
+
+// pinAndDie starts such a daemon, kills it, and returns the programs that it leaves.
+func pinAndDie(t *testing.T, s *systemd.System, rules string) []ebpf.ProgramID {
+	t.Helper()
+	const socket = "/run/by-hand"
+	cmd := s.Command("tailcam", "run", "--pin", "--socket", socket, "--snapshots-dir", "/tmp/by-hand", "--rules", rules)
+	assert.NilError(t, child.Start(cmd))
 	eventually(t, "it watches", func() bool {
-		_, err := s.Try("tailcam", "status", "--socket", "/run/by-hand")
+		_, err := s.Try("tailcam", "status", "--socket", socket)
 		return err == nil
 	})
-	held := append(programs(t, second), programs(t, byHand.Process.Pid)...)
-	assert.NilError(t, byHand.Process.Kill())
-	_ = byHand.Wait() // it was killed
+	held := programs(t, cmd.Process.Pid)
+	assert.NilError(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
 	s.Do("test", "-d", pinned)
+	return held
+}
 
-	assert.NilError(t, os.Remove(base.dir+ownRule))
-	s.Do("dpkg", "--purge", "tailcam")
-	assert.Check(t, !isRunning(second), "the service runs")
-	_, err = s.Try("test", "-e", pinned, "-o", "-e", "/run/tailcam")
-	assert.Check(t, err != nil, "pins or the runtime directory stay: %s", s.Do("ls", "-l", "/sys/fs/bpf", "/run"))
+func assertFreed(t *testing.T, held []ebpf.ProgramID) {
+	t.Helper()
 	assert.Check(t, len(held) > 10, "%v: the test does not see the daemons' programs", held)
 	for _, id := range held {
 		eventually(t, fmt.Sprintf("the kernel has freed BPF program %d", id), func() bool {
@@ -144,7 +152,6 @@ func TestUpgradeRunning(t *testing.T) {
 			return errors.Is(err, os.ErrNotExist)
 		})
 	}
-	assert.Check(t, is.Equal(base.files(), before), "purge left something, or took too much")
 }
 
 // await waits until the service watches, and returns its process.
@@ -158,8 +165,8 @@ func await(t *testing.T, s *systemd.System) (pid int) {
 	return pid
 }
 
-// running is what the daemon says of itself.
-type running struct {
+// daemonStatus is what the daemon says of itself.
+type daemonStatus struct {
 	Version string
 	Pins    struct {
 		Where     string
@@ -175,15 +182,15 @@ type running struct {
 	}
 }
 
-func statusOf(t *testing.T, s *systemd.System) *running {
+func statusOf(t *testing.T, s *systemd.System) *daemonStatus {
 	t.Helper()
-	d := &running{}
+	d := &daemonStatus{}
 	assert.NilError(t, json.Unmarshal([]byte(s.Do("tailcam", "status", "-o", "json")), d))
 	return d
 }
 
 // outliers is how many the rule has had, in all daemons of the kernel side.
-func (d *running) outliers(t *testing.T) int {
+func (d *daemonStatus) outliers(t *testing.T) int {
 	t.Helper()
 	for _, r := range d.Rules {
 		if r.Name == "sleep" {
@@ -198,7 +205,7 @@ func (d *running) outliers(t *testing.T) int {
 type sleeperProgram struct {
 	t     *testing.T
 	path  string
-	ended atomic.Int64 // sleeps
+	ended int // sleeps
 }
 
 func newSleeper(t *testing.T) *sleeperProgram {
@@ -222,7 +229,32 @@ func (p *sleeperProgram) start(length string) *exec.Cmd {
 // run sleeps once.
 func (p *sleeperProgram) run(length string) {
 	assert.Check(p.t, exec.Command(p.path, length).Run())
-	p.ended.Add(1)
+	p.ended++
+}
+
+// during sleeps again and again while something is done, and returns when a process was last
+// seen alive.
+func (p *sleeperProgram) during(pid int, do func()) (alive uint64) {
+	p.t.Helper()
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case done <- struct{}{}:
+				return
+			default:
+			}
+			if now := linux.Monotonic(); isRunning(pid) {
+				alive = now
+			}
+			p.run("0.1")
+		}
+	}()
+	func() {
+		defer func() { <-done }() // also if it ends the test
+		do()
+	}()
+	return alive
 }
 
 // programs are the BPF programs that a process has open.
