@@ -51,6 +51,8 @@ type daemon struct {
 	registry   *metrics.Registry             // all metrics
 	scrapes    *metrics.Server               // nil: metrics are not served. Written at start, stop and under reloading.
 	metrics    replaceable                   // serves them
+	webhook    *metrics.Server               // nil: alerts come by the socket alone. Written as scrapes is.
+	alerts     replaceable                   // takes them
 	collector  atomic.Pointer[otlp.Exporter] // nil: nothing is sent
 	exporting  replaceable                   // sends
 	exported   otlp.Counts
@@ -137,6 +139,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"listen", d.listen, func() error { return d.socket.Close() }},
 		{"open the pins", d.openPins, d.closePins},
 		{"listen for scrapes", d.listenMetrics, d.closeMetrics},
+		{"listen for alerts", d.listenAlerts, d.closeAlerts},
 		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
 		{"prepare uploads", d.openUploads, nil},
@@ -378,6 +381,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("read outliers", d.readOutliers)
 	stage("watch triggers", d.triggers.Run)
+	stage("take alerts", d.alerts.run)
 	stage("attach to system calls", d.attachCalls)
 	if ctx.Err() == nil {
 		d.announce()

@@ -79,8 +79,12 @@ func verdictOf(o *events.Outlier) *rules.Verdict {
 	v := &rules.Verdict{Rule: o.Rule, Delay: time.Duration(o.DelayNS)}
 	if e := o.Explained; e != nil {
 		v.Cause, v.By, v.ByKind = e.Cause, e.By, e.ByKind
-		if o.DelayNS > 0 {
-			v.Share = float64(e.NS) / float64(o.DelayNS)
+		whole := o.DelayNS
+		if o.Cause == events.CauseTrigger { // that may be about another delay than the time it explains
+			whole = int64(o.EndMono - o.StartMono) //nolint:gosec // the end is later
+		}
+		if whole > 0 {
+			v.Share = float64(e.NS) / float64(whole)
 		}
 	}
 	return v
