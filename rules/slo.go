@@ -22,13 +22,13 @@ type SLOSource struct {
 }
 
 const (
-	sourceSLO     = "slo"
-	minSLOWindow  = 5 * time.Second
-	maxSLOWindow  = 24 * time.Hour
-	maxSLOLimit   = time.Hour
-	maxSLOEvents  = 1_000_000_000
-	sloAllowed    = `a quantile of a rule or tracker, a limit and a window: "p99(reads) < 20ms over 5m"`
-	sloNeedAbove  = 10 // events above the quantile that a window must have, unless min_events says another number
+	sourceSLO    = "slo"
+	minSLOWindow = 5 * time.Second
+	maxSLOWindow = 24 * time.Hour
+	maxSLOLimit  = time.Hour
+	maxSLOEvents = 1_000_000_000
+	sloAllowed   = `a quantile of a rule or tracker, a limit and a window: "p99(reads) < 20ms over 5m"`
+	sloNeedAbove = 10 // events above the quantile that a window must have, unless min_events says another number
 )
 
 var (

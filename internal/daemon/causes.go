@@ -54,7 +54,7 @@ func (d *daemon) fire(f *trigger.Firing) {
 	last := min(uint64(cmp.Or(spec.Last, f.Time, defaultLast)), end)
 	o.Time = time.Now().Add(-time.Duration(now - end)).UTC()
 	o.Rule, o.Track, o.Cause = f.Rule.Name, events.TrackTrigger, events.CauseTrigger
-	o.StartMono, o.EndMono, o.DelayNS = end-last, end, int64(cmp.Or(uint64(f.Delay), last))
+	o.StartMono, o.EndMono, o.DelayNS = end-last, end, int64(last)
 	o.ThresholdNS = int64(f.Limit)
 	o.Key = map[string]uint64{"tid": uint64(o.Task.TID)}
 	o.Trigger = &events.TriggerInfo{Source: f.Rule.Trigger.Source(), Reason: f.Reason}

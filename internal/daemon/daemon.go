@@ -301,6 +301,7 @@ func (d *daemon) closeRecorder() error {
 func (d *daemon) openManager() (err error) {
 	acts := actionOptions(&d.cfg.Actions)
 	acts.Logger, acts.Guard, acts.Supervisor = d.log.Named("actions"), d.guard, d.cfg.Self
+	acts.Cgroup = d.actionsCgroup()
 	acts.OnResult = func(r action.Result) { d.feed.Acted(r.Rule, r.Outlier, r.Short()) }
 	d.actions = action.New(*acts)
 	if d.recorder == nil {

@@ -114,4 +114,3 @@ func (a *Alert) target() *rules.Target {
 	}
 	return t
 }
-

@@ -5,7 +5,6 @@
 package trigger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -47,8 +46,7 @@ type Event struct {
 	Reason string
 	Time   time.Duration // that it is about, until End; 0: none in particular
 	End    uint64        // in nanoseconds of CLOCK_MONOTONIC; 0: now
-	Delay  time.Duration // that is reported; 0: Time
-	Limit  time.Duration // that the delay has passed; 0: none
+	Limit  time.Duration // that Time has passed; 0: none
 	Task   *Task         // that it names; nil: none
 	Target *rules.Target // that it describes, for rules without one; nil: none
 }
@@ -304,7 +302,7 @@ func (w *watch) take(ev *Event, now time.Time) *Firing {
 		return nil
 	}
 	w.state.Outliers++
-	w.state.WorstNS = max(w.state.WorstNS, int64(cmp.Or(ev.Delay, ev.Time)))
+	w.state.WorstNS = max(w.state.WorstNS, int64(ev.Time))
 	rule := w.rule
 	f := &Firing{Event: ev, Rule: &rule}
 	if !rule.Snapshot.Enabled {

@@ -98,13 +98,13 @@ func (s *slo) judge(now time.Time, all *histogram.Histogram) *Event {
 	}
 	s.broken, s.next = true, now.Add(s.spec.Over)
 	return &Event{
-		Delay: slow, Limit: s.spec.Below,
+		Time: slow, Limit: s.spec.Below,
 		Reason: fmt.Sprintf("%s: it is %s, of %d delays", &s.spec, slow.Round(time.Microsecond), h.Count),
 	}
 }
 
-// name adds the worst outlier that tailcam remembers of the window. If that has just
-// ended, its time is what is explained.
+// name adds the worst outlier that tailcam remembers of the window. If one has just ended,
+// its last part, as long as the percentile, is what is explained.
 func (s *slo) name(ev *Event) {
 	now := linux.Monotonic()
 	since := func(d time.Duration) uint64 { return now - min(uint64(d), now) } //nolint:gosec // positive
@@ -122,5 +122,5 @@ func (s *slo) name(ev *Event) {
 	}
 	t := &o.Task
 	ev.Task = &Task{PID: t.PID, TID: t.TID, Comm: t.Comm, Cgroup: t.Cgroup, UID: t.UID, Cmdline: t.Cmdline, Past: true}
-	ev.Time, ev.End = time.Duration(o.EndMono-o.StartMono), o.EndMono //nolint:gosec // the end is later
+	ev.End = o.EndMono
 }

@@ -44,5 +44,6 @@ func environment(o *events.Outlier, j *Job) []string {
 	add("VERDICT_CAUSE", e.Cause)
 	add("BY", e.By)
 	add("BY_KIND", e.ByKind)
+	add("CONFIDENCE", e.Confidence)
 	return env
 }

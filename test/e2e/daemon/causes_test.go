@@ -112,7 +112,7 @@ func loopAs(t *testing.T, uid int, script string) {
 	})
 }
 
-var alertsAddress = regexp.MustCompile(`"msg":"taking alerts","address":"([^"]+)"`)
+var alertsAddress = regexp.MustCompile(`"message":"taking alerts","address":"([^"]+)"`)
 
 // alertmanager runs Debian's Alertmanager with the example that tailcam ships, and returns
 // its URL.
