@@ -10,8 +10,9 @@
 #include "lib/kernel.h"
 
 /* SIG_KERNEL_COREDUMP_MASK, include/linux/signal.h: QUIT ILL TRAP ABRT FPE SEGV BUS SYS XCPU XFSZ; the same on x86 and arm64. */
-#define CORE_SIGNALS \
-	(1ull << 3 | 1ull << 4 | 1ull << 5 | 1ull << 6 | 1ull << 8 | 1ull << 11 | 1ull << 7 | 1ull << 31 | 1ull << 24 | 1ull << 25)
+#define CORE_SIGNALS                                                                                       \
+	(1ull << 3 | 1ull << 4 | 1ull << 5 | 1ull << 6 | 1ull << 8 | 1ull << 11 | 1ull << 7 | 1ull << 31 | \
+	 1ull << 24 | 1ull << 25)
 
 struct sigaction {
 	void *sa_handler; /* NULL: SIG_DFL */

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"time"
 
@@ -83,6 +84,11 @@ func (s *server) ownAlerts(w http.ResponseWriter, r *http.Request) {
 
 // alerts takes a notification. Fields that a later version adds are ignored.
 func (s *server) alerts(w http.ResponseWriter, r *http.Request, backend AlertBackend) {
+	// A page in a browser of this machine cannot send that type without being allowed to.
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		s.fail(w, http.StatusUnsupportedMediaType, errors.New("the content type must be application/json, as Alertmanager sends it"))
+		return
+	}
 	n := AlertNotification{}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAlertsBody)).Decode(&n); err != nil {
 		s.fail(w, http.StatusBadRequest, fmt.Errorf("read notification: %w", err))

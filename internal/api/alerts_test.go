@@ -52,6 +52,10 @@ func TestAlertHandler(t *testing.T) {
 		code, text := post(c.body)
 		assert.Check(t, code == c.code && strings.Contains(text, c.want), "%.60q: %d %s", c.body, code, text)
 	}
+	resp, err := http.Post(server.URL+AlertsPath, "text/plain", strings.NewReader(notification))
+	assert.NilError(t, err)
+	resp.Body.Close()
+	assert.Check(t, resp.StatusCode == http.StatusUnsupportedMediaType, "as a page may send it: %s", resp.Status)
 	refused := 0
 	for range 3 * webhookBurst {
 		if code, _ := post("{}"); code == http.StatusTooManyRequests {

@@ -126,6 +126,14 @@ func (d *daemon) actionsCgroup() string {
 	return base
 }
 
+// closeActions removes the cgroup of actions, which all have ended.
+func (d *daemon) closeActions() error {
+	if d.actionGroups == "" {
+		return nil
+	}
+	return os.Remove(d.actionGroups)
+}
+
 func isDelegated(dir string) bool {
 	value := make([]byte, 2)
 	return slices.ContainsFunc(delegateMarks, func(mark string) bool {

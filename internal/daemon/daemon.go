@@ -79,7 +79,10 @@ type daemon struct {
 	coverLogged bool
 	manager     *snapshot.Manager // nil without a recorder
 	actions     *action.Runner
-	feed        *api.Feed
+
+	actionGroups string // cgroup in which actions have theirs; empty: they have none
+
+	feed *api.Feed
 
 	thresholds *adaptive.Controller // adaptive thresholds
 	storms     overrides.Storms     // automatically paused rules; written under change and mu
@@ -147,7 +150,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
 		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
-		{"prepare snapshots and actions", d.openManager, nil},
+		{"prepare snapshots and actions", d.openManager, d.closeActions},
 		{"prepare triggers", d.openTriggers, nil},
 		{"set the budget", d.openBudget, nil},
 		{"attach", d.attach, nil},
@@ -301,7 +304,8 @@ func (d *daemon) closeRecorder() error {
 func (d *daemon) openManager() (err error) {
 	acts := actionOptions(&d.cfg.Actions)
 	acts.Logger, acts.Guard, acts.Supervisor = d.log.Named("actions"), d.guard, d.cfg.Self
-	acts.Cgroup = d.actionsCgroup()
+	d.actionGroups = d.actionsCgroup()
+	acts.Cgroup = d.actionGroups
 	acts.OnResult = func(r action.Result) { d.feed.Acted(r.Rule, r.Outlier, r.Short()) }
 	d.actions = action.New(*acts)
 	if d.recorder == nil {

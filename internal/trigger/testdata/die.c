@@ -31,7 +31,7 @@ static void *fault(void *arg)
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "";
-	struct sigaction act = { .sa_handler = caught };
+	struct sigaction act = {.sa_handler = caught};
 	pthread_t other;
 
 	if (!strcmp(how, "undumpable"))

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/api"
@@ -149,18 +150,39 @@ func alertmanager(d *running) string {
 	return "http://" + address
 }
 
+// delegatedCgroup makes a cgroup that is marked as systemd marks one with Delegate=; empty:
+// the daemon will not run where the test could put it.
+func delegatedCgroup(t *testing.T) string {
+	t.Helper()
+	root := cgroups.Hierarchy("")
+	if underUnit || root == "" {
+		return ""
+	}
+	dir := fmt.Sprintf("%s/tailcam-delegated-%d", root, os.Getpid())
+	assert.NilError(t, os.Mkdir(dir, 0o755))
+	cleanup.RemoveCgroup(t, dir)
+	assert.NilError(t, unix.Setxattr(dir, "user.delegate", []byte("1"), 0))
+	return dir
+}
+
 // TestCrashAlertPromise: a core dump, an alert that Alertmanager sends, and a promise about
-// a rule's delays that is broken take snapshots, each explained for its target.
+// a rule's delays that is broken take snapshots, each explained for its target. Its actions
+// have cgroups of their own.
 func TestCrashAlertPromise(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	asleep := background(t, "sleep", "600")
-	d := start(t, rulesFile(
+	h := newHome(t, rulesFile(
 		entry("naps", "syscall", "5ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "histogram: true"),
-		"  - {name: crash, track: trigger, on: {coredump: {comm: tc-crash, undumped: true}}, actions: [{run: [/bin/sh, -c, 'echo \"$TAILCAM_SOURCE $TAILCAM_REASON\"']}]}\n",
+		"  - {name: crash, track: trigger, on: {coredump: {comm: tc-crash, undumped: true}}, actions: [{run: [/bin/sh, -c, 'echo \"$TAILCAM_SOURCE $TAILCAM_REASON\"; cat /proc/self/cgroup']}]}\n",
 		"  - {name: page, track: trigger, on: {alert: {name: SlowShop, labels: {severity: page}}}, target: {last: 300ms}}\n",
 		"  - {name: promise, track: trigger, on: {slo: {objective: p90(naps) < 10ms over 5s, min_events: 20}}}\n",
-	), "--alerts-listen", "127.0.0.1:0")
+	))
+	argv, group := h.command("--alerts-listen", "127.0.0.1:0"), delegatedCgroup(t)
+	if group != "" {
+		argv = append([]string{"sh", "-c", `echo 0 >"$0/cgroup.procs" && exec "$@"`, group}, argv...)
+	}
+	d := h.exec(t, argv)
 	url := alertmanager(d)
 	loopAs(t, uid, "sleep 0.02")
 
@@ -185,7 +207,8 @@ func TestCrashAlertPromise(t *testing.T) {
 	assert.Check(t, strings.HasPrefix(o.Explained.Verdict, "the last 1.00 s of tc-crash "), "%q", o.Explained.Verdict)
 	eventually(t, "the action has the reason", func() bool {
 		log, _ := os.ReadFile(filepath.Join(d.snaps, *o.Snapshot, "action-0.log"))
-		return strings.Contains(string(log), "\ncoredump SIGSEGV")
+		own := group == "" || strings.Contains(string(log), "0::/"+filepath.Base(group)+"/actions/action-")
+		return strings.Contains(string(log), "\ncoredump SIGSEGV") && own
 	})
 
 	o = explainedOutlier(d, "promise", func(*events.Outlier) bool { return true })
