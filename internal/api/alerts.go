@@ -84,7 +84,12 @@ func (s *server) ownAlerts(w http.ResponseWriter, r *http.Request) {
 
 // alerts takes a notification. Fields that a later version adds are ignored.
 func (s *server) alerts(w http.ResponseWriter, r *http.Request, backend AlertBackend) {
-	// A page in a browser of this machine cannot send that type without being allowed to.
+	// A browser of this machine, on behalf of a page: it adds the one, and asks before it sends
+	// the other type to another origin.
+	if r.Header.Get("Origin") != "" {
+		s.fail(w, http.StatusForbidden, errors.New("browsers may not send alerts"))
+		return
+	}
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		s.fail(w, http.StatusUnsupportedMediaType, errors.New("the content type must be application/json, as Alertmanager sends it"))
 		return

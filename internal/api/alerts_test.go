@@ -52,10 +52,18 @@ func TestAlertHandler(t *testing.T) {
 		code, text := post(c.body)
 		assert.Check(t, code == c.code && strings.Contains(text, c.want), "%.60q: %d %s", c.body, code, text)
 	}
-	resp, err := http.Post(server.URL+AlertsPath, "text/plain", strings.NewReader(notification))
-	assert.NilError(t, err)
-	resp.Body.Close()
-	assert.Check(t, resp.StatusCode == http.StatusUnsupportedMediaType, "as a page may send it: %s", resp.Status)
+	for code, header := range map[int]http.Header{
+		http.StatusUnsupportedMediaType: {"Content-Type": {"text/plain"}},
+		http.StatusForbidden:            {"Content-Type": {"application/json"}, "Origin": {"http://rebound.example"}},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+AlertsPath, strings.NewReader(notification))
+		assert.NilError(t, err)
+		req.Header = header
+		resp, err := http.DefaultClient.Do(req)
+		assert.NilError(t, err)
+		resp.Body.Close()
+		assert.Check(t, resp.StatusCode == code && len(f.took) == 0, "as a browser sends it: %s", resp.Status)
+	}
 	refused := 0
 	for range 3 * webhookBurst {
 		if code, _ := post("{}"); code == http.StatusTooManyRequests {
