@@ -76,7 +76,7 @@ func (c *coredump) watch(ctx context.Context, fire func(*Event)) error {
 			return errors.New("read core dumps: a message is too short")
 		}
 		c.countLost()
-		if ev := c.event((*abi.Death)(unsafe.Pointer(&record.RawSample[0]))); ev != nil { //nolint:gosec // its size was checked
+		if ev := c.event((*abi.Death)(unsafe.Pointer(&record.RawSample[0]))); ev != nil {
 			fire(ev)
 		}
 	}
@@ -116,12 +116,13 @@ func (c *coredump) event(d *abi.Death) *Event {
 	case faults[signal] && d.Code > 0 && d.Code < siKernel:
 		ev.Reason += fmt.Sprintf(" at address %#x", d.Address)
 	}
-	if !dumped {
+	switch {
+	case !dumped:
 		ev.Reason += ", no core dumped"
-	} else if d.SignalNs != 0 {
-		ev.Reason += fmt.Sprintf(", core dumped in %s", time.Duration(d.ExitNs-d.SignalNs).Round(10*time.Microsecond)) //nolint:gosec // the later one is larger
-	} else {
+	case d.SignalNs == 0:
 		ev.Reason += ", core dumped"
+	default:
+		ev.Reason += fmt.Sprintf(", core dumped in %s", time.Duration(d.ExitNs-d.SignalNs).Round(10*time.Microsecond))
 	}
 	return ev
 }

@@ -88,7 +88,7 @@ func (s *slo) judge(now time.Time, all *histogram.Histogram) *Event {
 	}
 	s.before, s.begun = *all, true
 	h := s.window.Sum()
-	slow := time.Duration(min(h.Quantile(s.spec.Quantile), math.MaxInt64)) //nolint:gosec // bounded
+	slow := time.Duration(min(h.Quantile(s.spec.Quantile), math.MaxInt64))
 	switch {
 	case h.Count < s.spec.MinEvents, float64(slow) < sloKept*float64(s.spec.Below):
 		s.broken = false
@@ -107,7 +107,7 @@ func (s *slo) judge(now time.Time, all *histogram.Histogram) *Event {
 // its last part, as long as the percentile, is what is explained.
 func (s *slo) name(ev *Event) {
 	now := linux.Monotonic()
-	since := func(d time.Duration) uint64 { return now - min(uint64(d), now) } //nolint:gosec // positive
+	since := func(d time.Duration) uint64 { return now - min(uint64(d), now) }
 	o := s.delays.Worst(s.spec.Of, since(s.spec.Over))
 	if o == nil {
 		ev.Reason += "; no outlier of it is remembered"

@@ -60,7 +60,7 @@ func cgroupCPU(dir int) (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	defer unix.Close(fd) //nolint:errcheck // only read from
+	defer unix.Close(fd)
 	buf := make([]byte, 1024)
 	n, err := unix.Read(fd, buf)
 	if err != nil {
@@ -81,7 +81,7 @@ const cgroupPause = 2 * time.Millisecond
 // end kills everything in the cgroup, also in those made below it, and removes it. It
 // gives up after killGrace: then a process is stuck in the kernel.
 func (g *cgroup) end() error {
-	defer g.file.Close() //nolint:errcheck // a directory
+	defer g.file.Close()
 	for until := time.Now().Add(killGrace); ; time.Sleep(cgroupPause) {
 		g.kill()
 		err := g.remove()
