@@ -124,6 +124,38 @@ type Forget struct {
 	Tid uint32
 }
 
+// enum death_size, death.h.
+const (
+	DeathArgs = 256
+	Deaths    = 1024
+	DeathRing = 0x10000
+)
+
+// enum death_status, death.h.
+const (
+	DeathSignal = 127
+	DeathDumped = 128
+)
+
+// Death is struct death, death.h.
+type Death struct {
+	_         structs.HostLayout
+	SignalNs  uint64
+	ExitNs    uint64
+	Cgroup    uint64
+	Address   uint64
+	Pid       uint32
+	Tid       uint32
+	Uid       uint32
+	Code      int32
+	Sender    uint32
+	Status    uint32
+	ArgsBytes uint32
+	_         uint32
+	Comm      [16]byte
+	Args      [256]byte
+}
+
 // enum histogram_size, histogram.h.
 const (
 	HistogramBuckets = 506

@@ -3,7 +3,11 @@
 // file, and that over the defaults.
 package config
 
-import "time"
+import (
+	"net"
+	"strings"
+	"time"
+)
 
 // DefaultFile is read if it exists and no other file is given.
 const DefaultFile = "/etc/tailcam/tailcam.yaml"
@@ -30,6 +34,7 @@ type Config struct {
 	Containers Containers
 	Budget     Budget
 	Metrics    Metrics
+	Alerts     Alerts
 	OTLP       OTLP
 	Upload     Upload
 	Log        Log
@@ -152,6 +157,21 @@ type Budget struct {
 type Metrics struct {
 	Listen    string // HOST:PORT, or unix:PATH; empty: nowhere
 	WebConfig string // path of a web configuration file of the exporter toolkit; empty: no TLS, no authentication
+}
+
+// Alerts is where Alertmanager's webhook finds the daemon.
+type Alerts struct {
+	Listen    string // HOST:PORT, or unix:PATH; empty: only the daemon's socket
+	WebConfig string // as in Metrics; without it, Listen is of this machine alone
+}
+
+// open reports whether other machines may send alerts without authentication.
+func (a *Alerts) open() bool {
+	if a.Listen == "" || a.WebConfig != "" || strings.HasPrefix(a.Listen, "unix:") {
+		return false
+	}
+	host, _, err := net.SplitHostPort(a.Listen)
+	return err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback()
 }
 
 // OTLP is the OpenTelemetry collector that outliers and metrics are sent to.

@@ -223,7 +223,7 @@ type SpanInfo struct {
 // TriggerInfo is what the source of a rule of track trigger noticed. Task is whose time
 // before that is explained; its TID is 0 if there is no target.
 type TriggerInfo struct {
-	Source string `json:"source"` // psi, kmsg, oom, probe
+	Source string `json:"source"` // psi, kmsg, oom, probe, coredump, alert, slo
 	Reason string `json:"reason"` // may quote others: clean it before it is shown
 }
 
