@@ -6,6 +6,7 @@ import (
 
 	"gonum.org/v1/gonum/stat/distuv"
 
+	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
@@ -176,7 +177,7 @@ func clusters(runs ...*sample) (list []cluster) {
 				at[slot] = n
 				list = append(list, cluster{of: map[who]int{}})
 			}
-			list[n].of[who{v.By, v.ByKind}]++
+			list[n].of[who{snapshot.CulpritName(v.ByKind, v.By), v.ByKind}]++
 			list[n].all++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -99,7 +100,7 @@ func (c *collector) explainLocked(e *api.Verdict) {
 	}
 	rule := c.ruleLocked(e.Rule)
 	rule.explained++
-	who := Culprit{Name: v.By, Kind: v.ByKind, Cause: v.Cause}
+	who := Culprit{Name: snapshot.CulpritName(v.ByKind, v.By), Kind: v.ByKind, Cause: v.Cause}
 	sum, known := rule.culprits[who]
 	if !known && len(rule.culprits) >= maxNames {
 		who = Culprit{Name: "others", Kind: "others"}

@@ -31,6 +31,7 @@ type process struct {
 	cmd   *exec.Cmd
 	user  string
 	start time.Time
+	took  time.Duration // after done
 	group bool          // it leads a process group
 	done  chan struct{} // closed when it has ended
 	kill  *time.Timer   // nil: it was not told to end
@@ -86,6 +87,7 @@ func startProcess(cmd *exec.Cmd, user string) (*process, error) {
 	go func() {
 		defer close(p.done)
 		_ = cmd.Wait() // its state has the result
+		p.took = time.Since(p.start)
 	}()
 	return p, nil
 }
@@ -149,7 +151,7 @@ func (p *process) rest() {
 // result is what became of a command that has ended.
 func (p *process) result() *Command {
 	state := p.cmd.ProcessState
-	c := &Command{Args: p.cmd.Args, User: p.user, Status: state.ExitCode(), TookNS: time.Since(p.start).Nanoseconds()}
+	c := &Command{Args: p.cmd.Args, User: p.user, Status: state.ExitCode(), TookNS: p.took.Nanoseconds()}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		c.Status, c.Signal = signalBase+int(ws.Signal()), unix.SignalName(ws.Signal())
 	}

@@ -119,7 +119,7 @@ func (r *Report) printCulprits(c *term.Console) {
 func (c *Culprit) text() string {
 	var by *explain.Who
 	if c.Kind != "" {
-		by = &explain.Who{Kind: c.Kind, Name: c.Name, Comm: c.Name}
+		by = &explain.Who{Kind: c.Kind, Name: c.Name}
 	}
 	return fmt.Sprintf("%d: %s, %s", c.Outliers, term.Blame(explain.Cause(c.Cause), by), term.Duration(c.NS))
 }
@@ -194,7 +194,7 @@ func (s *Comparison) print(c *term.Console) {
 			d := &rule.Culprits[j]
 			by := "unexplained"
 			if d.Kind != "" {
-				by = term.Who(&explain.Who{Kind: d.Kind, Name: d.Name, Comm: d.Name})
+				by = term.Who(&explain.Who{Kind: d.Kind, Name: d.Name})
 			}
 			c.Printf("%s: %s caused %.0f%%, before %.0f%% (difference %+.0f%% to %+.0f%%): %s\n", term.Clean(rule.Rule), by,
 				100*d.After, 100*d.Before, 100*d.Low, 100*d.High, paintOutcome(c, d.Outcome))
@@ -214,9 +214,16 @@ func (s *Shift) cells(rule, before, after string) []term.Cell {
 		what += ": " + s.Why
 	}
 	return []term.Cell{
-		{Text: term.Clean(rule), Style: term.Cyan}, {Text: s.Of}, {Text: before}, {Text: after}, {Text: fmt.Sprintf("%.2f", s.Ratio)},
-		{Text: fmt.Sprintf("%.2f", s.Low)}, {Text: fmt.Sprintf("%.2f", s.High)}, {Text: what, Style: outcomeStyle(s.Outcome)},
+		{Text: term.Clean(rule), Style: term.Cyan}, {Text: s.Of}, {Text: before}, {Text: after}, {Text: ratio(s.Ratio)},
+		{Text: ratio(s.Low)}, {Text: ratio(s.High)}, {Text: what, Style: outcomeStyle(s.Outcome)},
 	}
+}
+
+func ratio(r float64) string {
+	if r >= 1000 {
+		return ">1000"
+	}
+	return fmt.Sprintf("%.2f", r)
 }
 
 func paintOutcome(c *term.Console, outcome string) string {

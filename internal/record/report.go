@@ -77,7 +77,7 @@ type Slice struct {
 
 // Culprit is who caused outliers of a rule.
 type Culprit struct {
-	Name     string `json:"name"` // empty: unexplained
+	Name     string `json:"name"` // without thread ids and the like; empty: unexplained
 	Kind     string `json:"kind"` // task, irq, device …
 	Cause    string `json:"cause"`
 	Outliers uint64 `json:"outliers"`
