@@ -87,10 +87,10 @@ func decided(n noise, factor float64, runs, baselines int) map[string]int {
 
 // Runs that differ by chance alone are hardly ever said to differ; a real change is seen.
 func TestComparisonHoldsOnNoisyMachines(t *testing.T) {
-	runs := 20
 	if testing.Short() {
-		runs = 8
+		t.Skip("takes seconds: left out with -short")
 	}
+	const runs = 20
 	for _, c := range []struct {
 		noise
 		baselines int
@@ -109,6 +109,9 @@ func TestComparisonHoldsOnNoisyMachines(t *testing.T) {
 
 // One baseline cannot know how runs differ; several can.
 func TestBaselinesShowHowRunsDiffer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: left out with -short")
+	}
 	n := noise{0.05, 0.3}
 	one, five := decided(n, 1, 12, 1), decided(n, 1, 12, 5)
 	t.Logf("equal runs that differ by themselves: decided with one baseline %v, with five %v, of 12", one, five)
