@@ -19,6 +19,7 @@ type Config struct {
 	Files      []string               // all files read: File, then those of conf.d beside it
 	Self       string                 // path of this program, to start helper processes; empty: none. Not a key.
 	Hidden     bool                   // the socket may be removed: whoever needs it is connected. Not a key.
+	EachRule   bool                   // each rule has a histogram, asked for or not. Not a key.
 	Rules      []string               // rule files, and directories of them
 	Again      func() (Config, error) // reads it again, from the same flags; nil: it cannot. Not a key.
 	Reload     Reload
