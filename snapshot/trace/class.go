@@ -22,6 +22,10 @@ import "github.com/tailcam/tailcam/bpf/abi"
 // itself, no state dump, and numbers only of system calls.
 const layoutVersion = 2
 
+// layoutCompressed is written instead if the streams are compressed: releases before it
+// would find no streams, and no fault.
+const layoutCompressed = 3
+
 type kind uint8
 
 // How a field lies in CTF, and where its value comes from: off is a place in
