@@ -22,6 +22,9 @@ type Site struct {
 	// Advice is what to check or change; "": nothing in general.
 	Advice string
 
+	// Obvious: it says no more than what else is known of the wait, such as the system call.
+	Obvious bool
+
 	leaf    bool // only as the innermost frame: the wait is its own, as for a lock
 	general bool // only if no frame further out says more
 	area    *Area
