@@ -41,7 +41,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (track_tasks || track_chain) {
 		if (track_tasks) {
 			sched_switch_out(prev, prev_tid, preempt, prev_state, cpu, me, now);
-			sched_switch_in(ctx, next, next_tid, cpu, me, now);
+			sched_switch_in(ctx, next, next_tid, me, now);
 		}
 		if (track_chain) {
 			chain_switch_out(ctx, prev, preempt, prev_state, cpu, me, now);

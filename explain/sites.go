@@ -138,7 +138,7 @@ func (w *walker) locate(parts []Part, pieces []piece, roots bool) {
 			continue
 		}
 		for site, ns := range a.waits {
-			if int64(ns)*2 >= p.NS && int64(ns) > p.Site.NS {
+			if n := int64(ns); n*2 >= p.NS && (n > p.Site.NS || n == p.Site.NS && site.Function < p.Site.Function) {
 				p.Site = Site{Function: site.Function, Words: site.Words, NS: int64(ns)}
 			}
 		}

@@ -85,13 +85,14 @@ const (
 
 // WaitStacks is struct wait_stacks, counters.h.
 type WaitStacks struct {
-	_        structs.HostLayout
-	WindowNs uint64
-	InWindow uint64
-	LeftOut  uint64
-	Taken    uint64
-	TakenNs  uint64
-	_        [3]uint64
+	_               structs.HostLayout
+	WindowNs        uint64
+	Uninterruptible uint64
+	Interruptible   uint64
+	LeftOut         uint64
+	Taken           uint64
+	TakenNs         uint64
+	_               [2]uint64
 }
 
 // CpuState is struct cpu_state, counters.h.

@@ -16,12 +16,13 @@ enum run_history {
 
 /* Stacks of long waits that a CPU has taken (REC_WAIT). */
 struct wait_stacks {
-	__u64 window_ns; /* when the window began in which so many */
-	__u64 in_window; /* were taken: more than a few are left out */
-	__u64 left_out;
-	__u64 taken; /* and how long that took: its price */
+	__u64 window_ns; /* when the window began in which so many were taken: */
+	__u64 uninterruptible;
+	__u64 interruptible;
+	__u64 left_out; /* uninterruptible ones beyond the limit */
+	__u64 taken;	/* and how long that took: its price */
 	__u64 taken_ns;
-	__u64 _pad[3];
+	__u64 _pad[2];
 };
 
 /* One CPU's own lines: written by that CPU only, read by all. */

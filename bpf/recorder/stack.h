@@ -9,15 +9,16 @@
 const volatile bool record_wait;
 
 /*
- * What is a long wait. Uninterruptible ones are mostly of the kernel's own making, where the
- * stack alone tells why; of others, the system call tells most.
+ * What is a long wait. Uninterruptible ones are of the kernel's own making, and only the stack
+ * tells why. Of others, the system call tells most.
  */
-#define WAIT_UNINTERRUPTIBLE_NS 1000000
-#define WAIT_INTERRUPTIBLE_NS 10000000
+#define WAIT_UNINTERRUPTIBLE_NS 5000000
+#define WAIT_INTERRUPTIBLE_NS 20000000
 
-/* A stack takes a microsecond or two: a CPU takes at most so many in a window, 0.2 % of its time. */
+/* A stack takes some 10 us, as its memory is cold: in a window, a CPU takes so many at most, 0.25 % of its time. */
 #define WAIT_WINDOW_NS 100000000
-#define WAIT_WINDOW_MOST 100
+#define WAIT_UNINTERRUPTIBLE_MOST 20
+#define WAIT_INTERRUPTIBLE_MOST 5
 
 static __always_inline void stack_fill(struct record *r, u16 kind, u32 pid, u64 *ip)
 {
@@ -30,10 +31,16 @@ static __always_inline void stack_fill(struct record *r, u16 kind, u32 pid, u64 
 	}
 }
 
-/* Whether the wait of next deserves a stack. Threads of the kernel that have nothing to do wait so. */
+/* Not of threads of the kernel that have nothing to do. */
+static __always_inline bool wait_uninterruptible(u32 state)
+{
+	return state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD);
+}
+
+/* Whether the wait of next deserves a stack. */
 static __always_inline bool wait_is_long(struct task_struct *next, u32 state, u64 wait)
 {
-	if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
+	if (wait_uninterruptible(state))
 		return wait >= WAIT_UNINTERRUPTIBLE_NS;
 	return wait >= WAIT_INTERRUPTIBLE_NS && !(next->flags & PF_KTHREAD);
 }
@@ -43,7 +50,7 @@ static __always_inline bool wait_is_long(struct task_struct *next, u32 state, u6
  * left its CPU, without functions of the scheduler (stack_trace_consume_entry_nosched() in
  * kernel/stacktrace.c). A function of its own: few switches need it.
  */
-static __noinline int record_wait_stack(void *ctx, struct task_struct *next, struct cpu_state *me, u32 cpu, u64 now)
+static __noinline int record_wait_stack(void *ctx, struct task_struct *next, struct cpu_state *me, u32 state, u64 now)
 {
 	struct wait_stacks *waits = &me->waits;
 	u64 ip[STACK_FRAMES] = {};
@@ -53,15 +60,19 @@ static __noinline int record_wait_stack(void *ctx, struct task_struct *next, str
 		return 0;
 	if (now - waits->window_ns >= WAIT_WINDOW_NS) {
 		waits->window_ns = now;
-		waits->in_window = 0;
+		waits->uninterruptible = 0;
+		waits->interruptible = 0;
 	}
-	if (waits->in_window >= WAIT_WINDOW_MOST) {
+	if (!wait_uninterruptible(state)) {
+		if (waits->interruptible++ >= WAIT_INTERRUPTIBLE_MOST)
+			return 0;
+	} else if (waits->uninterruptible++ >= WAIT_UNINTERRUPTIBLE_MOST) {
 		waits->left_out++;
 		return 0;
 	}
-	waits->in_window++;
 	if (bpf_get_task_stack(next, ip, sizeof(ip), 0) > 0) {
-		record_head(&r, REC_WAIT, cpu, next->pid, now + 1); /* it is current after the switch */
+		record_head(&r, REC_WAIT, bpf_get_smp_processor_id(), next->pid,
+			    now + 1); /* it is current after the switch */
 		stack_fill(&r, STACK_KERNEL, next->tgid, ip);
 		record(ctx, &r);
 	}

@@ -70,7 +70,7 @@ var All = []Kind{
 		Fold:    least, Decode: decodeWakeup,
 		Full: "raise capacity.max.tasks", Replaced: exitUnseen,
 		Losses: []Loss{
-			{"wait_stack_left_out", "more than 1000 long waits a second on a CPU: explanations of these do not say where they waited", func(s *abi.CpuState) uint64 { return s.Waits.LeftOut }},
+			{"wait_stack_left_out", "more than 200 long uninterruptible waits a second on a CPU: explanations of the others do not say where they waited", func(s *abi.CpuState) uint64 { return s.Waits.LeftOut }},
 		},
 	},
 	{

@@ -31,7 +31,7 @@ func Stacks(t *testing.T, history *History) {
 	history.Until(func() {
 		var pipe [2]int
 		assert.NilError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
-		time.AfterFunc(15*time.Millisecond, func() { _, _ = unix.Write(pipe[1], []byte{1}) })
+		time.AfterFunc(25*time.Millisecond, func() { _, _ = unix.Write(pipe[1], []byte{1}) })
 		_, err := unix.Read(pipe[0], buffer[:1])
 		assert.NilError(t, err)
 		for _, fd := range pipe {
