@@ -238,7 +238,7 @@ var waits = []areaSites{
 		{Functions: []string{"__cancel_work_timer", "cancel_work_sync", "cancel_delayed_work_sync"}, Words: "until a work item that it cancels has ended", general: true},
 		{Functions: []string{"worker_thread", "rescuer_thread", "kthread_worker_fn"}, Words: "a kernel worker, idle", leaf: true, Obvious: true},
 		{Functions: []string{"kthread_stop", "kthread_park", "kthread_unpark"}, Words: "until a kernel thread has stopped"},
-		{Functions: []string{"kthreadd", "smpboot_thread_fn", "irq_thread", "oom_reaper", "kauditd_thread", "psi_rtpoll_worker", "ksm_scan_thread", "khugepaged"}, Words: "a kernel thread, idle", leaf: true, Obvious: true},
+		{Functions: []string{"kthreadd", "devtmpfs_work_loop", "hwrng_fillfn", "kdamond_fn", "watchdog", "smpboot_thread_fn", "irq_thread", "oom_reaper", "kauditd_thread", "psi_rtpoll_worker", "ksm_scan_thread", "khugepaged"}, Words: "a kernel thread, idle", leaf: true, Obvious: true},
 		{Functions: []string{"__kthread_create_on_node", "kthread_create_on_node"}, Words: "until a kernel thread has been made"},
 		{Functions: []string{"call_usermodehelper_exec", "__request_module"}, Words: "until a program that the kernel started has ended, such as modprobe"},
 		{Functions: []string{"async_synchronize_cookie_domain", "wait_for_device_probe"}, Words: "until devices have been found"},

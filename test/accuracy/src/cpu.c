@@ -86,7 +86,7 @@ static void forker(void)
 	size_t size = 512 << 20;
 	char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (memory == MAP_FAILED || madvise(memory, size, MADV_NOHUGEPAGE) && errno != EINVAL) {
+	if (memory == MAP_FAILED || (madvise(memory, size, MADV_NOHUGEPAGE) && errno != EINVAL)) {
 		truth.spoilt = "there is no memory";
 		return;
 	}
