@@ -49,7 +49,7 @@ func (m *model) ingestStack(t *task, ev *trace.Event, b *trace.Stack) {
 	}
 }
 
-// after returns the first stack of a list later than a time, in [after, until]; nil: none.
+// after returns the first stack of a list that is later than from, if it is not later than until.
 func after(list []stackAt, from, until uint64) *stackAt {
 	i := sort.Search(len(list), func(i int) bool { return list[i].at > from })
 	if i < len(list) && list[i].at <= until {
