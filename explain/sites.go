@@ -114,7 +114,9 @@ func (m *model) siteOf(s *trace.Stack) waitsites.Match {
 		if m.sites == nil {
 			m.sites = map[[len(s.Frames)]uint64]waitsites.Match{}
 		}
-		m.sites[s.Frames] = site
+		if len(m.sites) < maxOpen {
+			m.sites[s.Frames] = site
+		}
 	}
 	return site
 }
