@@ -4,6 +4,7 @@
 #include "scenario.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -64,9 +65,11 @@ static void rt_hog(void)
 /* Forks without end from just before the victim is due: each copies the page tables. */
 static void fork_from_due(struct actor *actor)
 {
+	struct sched_param own = {.sched_priority = actor->fifo};
 	struct stretches *s = &noted[0];
 
-	(void)actor;
+	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &own)) /* children come last */
+		truth.spoilt = "priorities cannot be reset";
 	exactly(due - 2 * MSEC);
 	while (now() < until && s->count < (int)(sizeof(s->at) / sizeof(s->at[0]))) {
 		uint64_t from = now();
