@@ -75,7 +75,7 @@ type Recorder struct {
 // EventGroups lists the groups of events that can be recorded.
 var EventGroups = []string{
 	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
-	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm",
+	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "sample",
 }
 
 // Snapshots is where snapshots are kept, and for how long.
