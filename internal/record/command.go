@@ -28,7 +28,7 @@ var passedOn = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT,
 
 // process is the command that runs.
 type process struct {
-	cmd   *exec.Cmd
+	cmd   *program
 	user  string
 	start time.Time
 	took  time.Duration // after done
@@ -37,8 +37,11 @@ type process struct {
 	kill  *time.Timer   // nil: it was not told to end
 }
 
+// program is the command before it is started. Only this file runs it.
+type program = exec.Cmd
+
 // prepare finds the program and its user, before anything is done.
-func prepare(o *Options) (*exec.Cmd, error) {
+func prepare(o *Options) (*program, error) {
 	if len(o.Command) == 0 {
 		return nil, nil //nolint:nilnil // there is no command
 	}
@@ -46,7 +49,7 @@ func prepare(o *Options) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot run %q: %w", o.Command[0], errors.Unwrap(err))
 	}
-	cmd := &exec.Cmd{
+	cmd := &program{
 		Path: path, Args: o.Command, Env: os.Environ(), Stdin: os.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{},
 	}
@@ -78,7 +81,7 @@ func withUser(env []string, u *user.User) []string {
 // startProcess starts the command. In the foreground of a terminal it stays in this
 // process's group, so that Ctrl-C and Ctrl-Z work as without tailcam; anywhere else it has
 // one of its own, which ends as a whole.
-func startProcess(cmd *exec.Cmd, user string) (*process, error) {
+func startProcess(cmd *program, user string) (*process, error) {
 	p := &process{cmd: cmd, user: user, group: !inForeground(), done: make(chan struct{}), start: time.Now()}
 	cmd.SysProcAttr.Setpgid = p.group
 	if err := cmd.Start(); err != nil {

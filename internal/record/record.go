@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -128,7 +127,7 @@ func (r *run) start(ctx context.Context, work string) (stop func() error, err er
 }
 
 // begin waits until all rules work, and starts the command.
-func (r *run) begin(ctx context.Context, cmd *exec.Cmd) error {
+func (r *run) begin(ctx context.Context, cmd *program) error {
 	if err := r.awaitAttached(ctx); err != nil {
 		return err
 	}
