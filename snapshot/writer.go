@@ -221,6 +221,9 @@ func (m *Manager) explaining(j *job, t *trace.Trace, names *Names, begun time.Ti
 		for i := range j.meta.Outliers {
 			j.meta.Outliers[i].Complete(noWait)
 		}
+		if m.opts.Usual != nil {
+			m.opts.Usual(j.meta.Outliers)
+		}
 		return m.explain(t, &j.meta, names)
 	})
 	if m.opts.RTPriority == 0 {

@@ -213,7 +213,7 @@ const (
 
 var fieldTypes = [...]string{
 	kS32: tsdlS32, kPrio16: tsdlS32, kPrio32: tsdlS32, kErrno: tsdlS32, kTID: tsdlS32,
-	kU32: tsdlU32, kRWBS: tsdlU32, kSectors: tsdlU32,
+	kU32: tsdlU32, kU16: tsdlU32, kRWBS: tsdlU32, kSectors: tsdlU32,
 	kX32:     "integer { size = 32; align = 8; signed = false; base = 16; } %s",
 	kS64:     "integer { size = 64; align = 8; signed = true; base = 10; } %s",
 	kState:   "integer { size = 64; align = 8; signed = true; base = 10; } %s",
@@ -221,5 +221,6 @@ var fieldTypes = [...]string{
 	kX64:     "integer { size = 64; align = 8; signed = false; base = 16; } %s",
 	kComm:    "integer { size = 8; align = 8; signed = false; encoding = UTF8; base = 10; } %s[16]",
 	kIRQName: tsdlText, kRecordName: tsdlText, kCommText: tsdlText, kText: tsdlText, kAddress: tsdlText,
-	kArgs: "integer { size = 64; align = 8; signed = false; base = 16; } %s[5]",
+	kFrames: "integer { size = 64; align = 8; signed = false; base = 16; } %s[7]",
+	kArgs:   "integer { size = 64; align = 8; signed = false; base = 16; } %s[5]",
 }
