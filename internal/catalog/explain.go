@@ -39,6 +39,12 @@ func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Rep
 		return nil, err
 	}
 	defer t.Close() //nolint:errcheck // only read from
+	return ExplainEvents(t, m, n)
+}
+
+// ExplainEvents explains the outliers of m from the events of their trace. It may run on
+// any goroutine.
+func ExplainEvents(t *trace.Reader, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, error) {
 	outliers := make([]explain.Outlier, len(m.Outliers))
 	for i := range m.Outliers {
 		outliers[i] = explainOutlier(&m.Outliers[i])

@@ -83,8 +83,16 @@ type Snapshots struct {
 	Dir        string
 	Keep       Keep
 	MinFree    int64 // bytes to leave free on the file system
-	RTPriority int   // SCHED_FIFO priority of the threads that take snapshots; 0: none
+	Compress   string
+	Boost      time.Duration // CPU time for which one snapshot may raise the daemon's priority; 0: never
+	RTPriority int           // SCHED_FIFO priority of the threads that take snapshots; 0: none
 }
+
+// Values of Snapshots.Compress.
+const (
+	CompressZstd = "zstd"
+	CompressNone = "none"
+)
 
 // Keep limits the snapshots, see snapshot.Retention.
 type Keep struct {

@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 			IRQFloor: 10 * time.Microsecond,
 		},
 		Snapshots: Snapshots{
-			Dir: "/var/lib/tailcam/snapshots", MinFree: 512 << 20,
+			Dir: "/var/lib/tailcam/snapshots", MinFree: 512 << 20, Compress: CompressZstd, Boost: 500 * time.Millisecond,
 			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour, Worst: 3},
 		},
 		Actions: Actions{

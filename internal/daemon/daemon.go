@@ -107,7 +107,8 @@ type daemon struct {
 	now       atomic.Pointer[config.Config] // the same, for everybody
 	reloaded  *api.Reload                   // the last one; nil: none yet. Guarded by mu.
 
-	promptUntil atomic.Int64 // deadline for command lines of a real-time snapshot, in Unix nanoseconds
+	promptUntil atomic.Int64 // deadline for command lines of a snapshot that is in a hurry, in Unix nanoseconds
+	boost       *snapshot.Boost
 
 	// What the watchdog looks at.
 	housekeeper, budgeter loopState
@@ -146,6 +147,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
 		{"prepare uploads", d.openUploads, nil},
+		{"prepare priorities", d.openBoost, nil},
 		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
@@ -207,7 +209,7 @@ func (d *daemon) openHost() error {
 		return err
 	}
 	cmdlines := d.symbols.Cmdlines
-	if d.cfg.Snapshots.RTPriority > 0 {
+	if d.cfg.Snapshots.RTPriority > 0 || d.boost != nil {
 		cmdlines = d.promptCmdlines
 	}
 	d.hosts = process.New(&process.Options{Cmdline: d.symbols.Cmdline, Cmdlines: cmdlines, Thread: func() {
@@ -320,6 +322,8 @@ func (d *daemon) openManager() (err error) {
 		Host:        snapshot.HostInfo{Tailcam: version.String()},
 		RingRecords: d.recorder.Capacity(), RecordsSince: d.kernel.RecordsSince(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
+		Boost:       d.boost,
+		Compress:    d.cfg.Snapshots.Compress == config.CompressZstd,
 		OnDone:      d.afterSnapshot,
 		Guard:       d.guard,
 		SyscallName: rules.SyscallName,

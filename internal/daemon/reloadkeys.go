@@ -89,6 +89,8 @@ var restartKeys = []struct{ name, why string }{
 	{"recorder.enabled", "the snapshots' writer runs, or does not, from the start"},
 	{"capacity", "the pending tables hold pending work"},
 	{"histograms", "rules, thresholds and metrics count on from what is there"},
+	{"snapshots.compress", "the snapshots' writer has it from the start"},
+	{"snapshots.boost", "the threads have their priority from the start"},
 	{"snapshots.rt_priority", "the threads have their priority from the start"},
 	{"snapshots.dir", "it holds the lock of this daemon"},
 	{"socket", "clients and the next start find this daemon by its socket"},

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,10 @@ const (
 	maxNamedTasks    = 8192
 	maxNamedFiles    = 16384
 	taskNamesTimeout = 2 * time.Second
-	rtNamesTimeout   = 200 * time.Millisecond // of command lines, for real-time snapshots
+	// boostNamesTimeout is taskNamesTimeout on an overloaded machine, if the process is
+	// raised for a snapshot: it is not, for long.
+	boostNamesTimeout = 75 * time.Millisecond
+	rtNamesTimeout    = 200 * time.Millisecond // of command lines, for real-time snapshots
 
 	fileNamesTimeout = time.Second
 
@@ -31,17 +35,26 @@ const (
 
 // traceNames is snapshot.Options.Names. What cannot be found out stays a number.
 func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
-	d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
+	limit := taskNamesTimeout
+	switch {
+	case d.cfg.Snapshots.RTPriority > 0:
+		d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
+	case d.boost != nil && linux.Overloaded():
+		d.promptUntil.Store(time.Now().UnixNano()) // helpers are not raised
+		limit, m.User = boostNamesTimeout, nil
+	default:
+		d.promptUntil.Store(math.MaxInt64)
+	}
 	_ = d.guard.Do(guard.TraceNames, func() error { // logs its errors
-		n = lookUpNames(d.hosts, d.symbols, m, d.placeTasks)
+		n = lookUpNames(d.hosts, d.symbols, m, limit, d.placeTasks)
 		return nil
 	})
 	return n
 }
 
 // promptCmdlines reads command lines until d.promptUntil and leaves out the rest.
-// Helpers run at normal priority, so on an overloaded machine a real-time snapshot
-// would wait for them.
+// Helpers run at normal priority, so on an overloaded machine a snapshot that has a
+// higher one would wait for them.
 func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string {
 	var known map[process.Started]string
 	if time.Now().UnixNano() < d.promptUntil.Load() {
@@ -59,9 +72,9 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 func lookUpNames(hosts *process.Table, code interface {
 	KernelNames([]uint64) ([]string, error)
 	User(pid int, addrs []uint64) symbols.Stack
-}, m trace.References, place func([]snapshot.NamedTask)) snapshot.Names {
+}, m trace.References, limit time.Duration, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
-	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], taskNamesTimeout) {
+	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], limit) {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // Verb is the argument that makes a program the supervisor of an action: it must pass
@@ -68,6 +70,7 @@ func supervise(args []string, report *os.File) error {
 	if credential != nil {
 		limitProcesses()
 	}
+	linux.LimitNice()
 	restore := limits.limitData()
 	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
 	go o.listen()
