@@ -24,7 +24,7 @@ func (m *model) ingestTask(ev *trace.Event, c *cpu) {
 	case trace.KVM:
 		t.guests = m.ingestCall(t.guests, ev.Time, ev.Type == trace.KVMEntry, call{})
 	case trace.Stack:
-		m.ingestStack(t, ev, &b)
+		m.ingestStack(t, c, ev, &b)
 	case trace.Lock:
 		if len(c.frames) == 0 {
 			m.ingestLock(t, ev, &b)

@@ -37,13 +37,18 @@ type stackAt struct {
 	trace.Stack
 }
 
-// ingestStack keeps a stack of a task.
-func (m *model) ingestStack(t *task, ev *trace.Event, b *trace.Stack) {
+// ingestStack keeps a stack of a task. A sample is taken within the interrupt of its timer,
+// and tells what the task did until then.
+func (m *model) ingestStack(t *task, c *cpu, ev *trace.Event, b *trace.Stack) {
 	if ev.Time <= m.from || !m.reserve() {
 		return
 	}
 	if ev.Type == trace.Sample {
-		t.samples = append(t.samples, stackAt{ev.Time, *b})
+		at := ev.Time
+		if len(c.frames) > 0 {
+			at = min(c.framesChanged, at)
+		}
+		t.samples = append(t.samples, stackAt{at, *b})
 	} else {
 		t.waited = append(t.waited, stackAt{ev.Time, *b})
 	}

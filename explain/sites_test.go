@@ -47,7 +47,9 @@ func TestSites(t *testing.T) {
 			name: "behind a program", want: []string{"(in luaV_execute: 2 of 2 samples)"},
 			trace: func(s *script) {
 				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					add(1990, trace.HrtimerEntry, 0, other, trace.Hrtimer{Hrtimer: 1, Function: 9}).
 					add(2000, trace.Sample, 0, other, stackOf(other, true, 200, 1, 2)).
+					add(2010, trace.HrtimerExit, 0, other, trace.Hrtimer{Hrtimer: 1}).
 					add(5000, trace.Sample, 0, other, stackOf(other, true, 201)).
 					add(500_000, trace.Sample, 0, other, stackOf(other, true, 300)).
 					swap(11000, 0, other, victim, sleeps(0))
