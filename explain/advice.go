@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -11,7 +12,7 @@ func (w *walker) advice(r *Result) string {
 	if r.Blame.NS*2 < r.DelayNS || r.DelayNS == 0 {
 		return ""
 	}
-	return printable(w.advise(r))
+	return printable(cmp.Or(w.advise(r), siteAdvice(r)))
 }
 
 func (w *walker) advise(r *Result) string {

@@ -29,6 +29,9 @@ const defaultRing = 16384
 // open.
 const pollInterval = 5 * time.Millisecond
 
+// boostedWait is the longest rest of a window for which the process stays raised.
+const boostedWait = 20 * time.Millisecond
+
 // maxIdle is the longest sleep of the loop.
 const maxIdle = time.Hour
 
@@ -110,6 +113,9 @@ func (m *Manager) step() time.Duration {
 
 	for _, w := range due {
 		need = max(need, w.deadline)
+		if !w.boosted {
+			m.opts.Boost.Start()
+		}
 	}
 	if len(open) > 0 && m.opts.Recorder.Unread() > m.ring()/3 {
 		release = true // before the records are overwritten
@@ -122,6 +128,12 @@ func (m *Manager) step() time.Duration {
 	}
 	for _, w := range due {
 		m.enqueue(w)
+	}
+	for _, w := range open {
+		if w.boosted && w.deadline > now+uint64(boostedWait) {
+			w.boosted = false
+			m.opts.Boost.End()
+		}
 	}
 	return m.nextDeadline()
 }
@@ -137,6 +149,7 @@ func (m *Manager) enqueue(w *window) {
 		m.queue <- j // never blocks: the queue has a slot for every window
 		return
 	}
+	m.opts.Boost.End()
 	m.mu.Lock()
 	if m.slots--; m.slots == 0 {
 		m.gcPause.end()

@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -24,14 +25,18 @@ type ExplainedOutlier struct {
 
 // explain explains the outliers of a snapshot and adds the verdicts to them. An error
 // is noted in the snapshot.
-func (m *Manager) explain(traceDir string, meta *Meta, names *Names) *Explanation {
+func (m *Manager) explain(t *trace.Trace, meta *Meta, names *Names) *Explanation {
 	none := &Explanation{JSON: map[string]any{"version": 1, "outliers": []any{}}}
 	if m.opts.Explain == nil {
 		return none
 	}
 	var e *Explanation
 	err := m.opts.Guard.Mapped(guard.Explain, func() (err error) {
-		e, err = m.opts.Explain(traceDir, meta, names)
+		events, err := t.Events()
+		if err != nil {
+			return err
+		}
+		e, err = m.opts.Explain(events, meta, names)
 		return err
 	})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
 // collectorSays reads GOGC and GOMEMLIMIT as they are now.
@@ -59,7 +61,7 @@ func TestManagerHoldsGarbage(t *testing.T) {
 		held := make(chan bool, 1)
 		m, stop := running(t, Options{
 			Recorder: newMemRecorder(10), Store: testStore(t, StoreOptions{}), RTPriority: priority,
-			Explain: func(string, *Meta, *Names) (*Explanation, error) {
+			Explain: func(*trace.Reader, *Meta, *Names) (*Explanation, error) {
 				p, _ := collectorSays()
 				held <- p != percent
 				return &Explanation{}, nil

@@ -47,6 +47,9 @@ type Options struct {
 	// as SCHED_FIFO, so that they keep up on an overloaded machine; 0: normal priority.
 	// Needs CAP_SYS_NICE.
 	RTPriority int
+	// Boost raises the priority of ordinary threads instead, for as long as a snapshot is
+	// collected and written; nil: it does not. Not with RTPriority.
+	Boost *Boost
 	// Queue bounds the snapshots that are open, queued or being written; 0: 8.
 	Queue int
 	// MaxJoin is how long later outliers may extend a snapshot beyond the first
@@ -67,12 +70,16 @@ type Options struct {
 	// Names looks up the references of a trace and may take a second or two; nil: no
 	// names.
 	Names func(trace.References) Names
-	// Explain explains the outliers of m from the trace in dir. An error is noted in
-	// the snapshot. Nil: no explanation.
-	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
+	// Explain explains the outliers of m from the events of the trace, while that is
+	// written. An error is noted in the snapshot. Nil: no explanation.
+	Explain func(events *trace.Reader, m *Meta, n *Names) (*Explanation, error)
+	// Usual adds to outliers what such delays usually are; nil: it is not told.
+	Usual func([]events.Outlier)
 	// Shed tells what the recorder and the rules did without between two times of
 	// CLOCK_MONOTONIC in nanoseconds, and a note on it; nil: nothing.
 	Shed func(from, to uint64) (parts []ShedPart, note string)
+	// Compress compresses traces.
+	Compress bool
 	// WriteTrace replaces the CTF writer in tests. It runs on the store's thread.
 	WriteTrace func(dir string, t trace.Trace) error
 }
@@ -147,6 +154,7 @@ type window struct {
 	notes    []string
 	answer   chan Done // TakeNow only
 	deadline uint64    // collect at this time: request.to, or now when stopping
+	boosted  bool      // Boost.End is still to be called
 }
 
 // New validates the options. Run does the work.
@@ -275,12 +283,13 @@ func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window 
 		return nil
 	}
 	m.slots++
-	if m.opts.RTPriority > 0 {
+	m.opts.Boost.Start() // what follows waits for other threads
+	if m.opts.RTPriority > 0 || m.opts.Boost != nil {
 		m.gcPause.start(m.ring() * runtime.NumCPU())
 	}
 	w := &window{
 		id: m.opts.Store.NewID(t, rule), time: t.UTC(), rule: rule,
-		request: request{from: from, to: to}, deadline: to,
+		request: request{from: from, to: to}, deadline: to, boosted: true,
 	}
 	m.open = append(m.open, w)
 	return w
@@ -316,6 +325,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	m.opts.Boost.Prompt()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)

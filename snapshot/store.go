@@ -348,33 +348,64 @@ func spaceError(err error) error {
 
 // syncTree sets the mode of all files and syncs them, each directory after its content.
 func syncTree(dir string, progress func(path string)) error {
+	if err := os.Chmod(dir, dirMode); err != nil {
+		return err
+	}
+	if err := startSync(dir); err != nil {
+		return err
+	}
+	err := walkTree(dir, func(path string, _ os.DirEntry) error {
+		progress(path)
+		return syncPath(path)
+	})
+	if err != nil {
+		return err
+	}
+	return syncPath(dir)
+}
+
+// walkTree visits the regular files and directories below dir, each directory after its
+// content.
+func walkTree(dir string, visit func(path string, e os.DirEntry) error) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if e.IsDir() {
-			if err := syncTree(path, progress); err != nil {
+		switch {
+		case e.IsDir():
+			if err := walkTree(path, visit); err != nil {
 				return err
 			}
+		case !e.Type().IsRegular():
 			continue
 		}
-		if !e.Type().IsRegular() {
-			continue
+		if err := visit(path, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startSync sets the mode of all files and starts to write them out, without waiting. The
+// changes of all of them are then in one transaction of the file system: the first sync
+// waits for it, and the others find it complete, where each had one of its own.
+func startSync(dir string) error {
+	return walkTree(dir, func(path string, e os.DirEntry) error {
+		if e.IsDir() {
+			return os.Chmod(path, dirMode)
 		}
 		if err := os.Chmod(path, fileMode); err != nil {
 			return err
 		}
-		progress(path)
-		if err := syncPath(path); err != nil {
+		f, err := os.Open(path)
+		if err != nil {
 			return err
 		}
-	}
-	if err := os.Chmod(dir, dirMode); err != nil {
-		return err
-	}
-	return syncPath(dir)
+		_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // syncTree reports errors
+		return f.Close()
+	})
 }
 
 func syncPath(path string) error {

@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -28,8 +30,12 @@ type job struct {
 
 // size estimates the snapshot's size on disk: its records plus room for the small
 // files.
-func (j *job) size() uint64 {
-	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + uint64(len(j.meta.Outliers))*32<<10 + 256<<10
+func (j *job) size(compressed bool) uint64 {
+	records := j.meta.Records * trace.RecordSize
+	if compressed {
+		records /= 3 // they take a fifth
+	}
+	return records + uint64(len(j.cpus))*8<<10 + uint64(len(j.meta.Outliers))*32<<10 + 256<<10
 }
 
 // namesTimeout is how long a collected snapshot waits for the names of its outliers.
@@ -39,6 +45,10 @@ const namesTimeout = 2 * time.Second
 // rtNamesTimeout is namesTimeout for a real-time writer: symbolization runs at normal
 // priority and may get no CPU for seconds.
 const rtNamesTimeout = 100 * time.Millisecond
+
+// boostNamesTimeout is namesTimeout on an overloaded machine, where a Boost hastens the
+// writer and not symbolization. It counts from when the writing begins.
+const boostNamesTimeout = 100 * time.Millisecond
 
 // writeAll writes snapshots until the queue is closed and empty. All disk access
 // happens here, retention included, and none in the loop that reads the recorder. A
@@ -57,12 +67,14 @@ func (m *Manager) writeAll() {
 			case m.opts.RTPriority > 0:
 				j.pollNames(rtNamesTimeout)
 				m.writeOne(&j)
-			case j.namesComplete():
+			case m.opts.Boost != nil && linux.Overloaded(), j.namesComplete():
 				m.writeOne(&j)
 			default:
 				waiting++
+				m.opts.Boost.End()
 				go func() {
 					j.awaitNames(namesTimeout)
+					m.opts.Boost.Start()
 					named <- j
 				}()
 			}
@@ -121,6 +133,8 @@ func (m *Manager) writeOne(j *job) {
 		return err
 	})
 
+	m.opts.Boost.End()
+
 	m.mu.Lock()
 	if m.slots--; m.slots == 0 {
 		m.gcPause.end()
@@ -156,7 +170,7 @@ func (m *Manager) writeOne(j *job) {
 
 // write writes one snapshot to the store.
 func (m *Manager) write(j *job) (dir string, release func(), err error) {
-	p, err := m.opts.Store.Create(j.meta.ID, j.size())
+	p, err := m.opts.Store.Create(j.meta.ID, j.size(m.opts.Compress))
 	if err != nil {
 		return "", nil, err
 	}
@@ -168,31 +182,54 @@ func (m *Manager) write(j *job) (dir string, release func(), err error) {
 }
 
 func (m *Manager) fill(dir string, j *job) error {
-	store := m.opts.Store
+	store, begun := m.opts.Store, time.Now()
+	m.opts.Boost.Refresh()
 	traceDir := filepath.Join(dir, TraceDir)
 	names := m.lookUpNames(j)
 	t := m.trace(j, &names)
+	if err := t.Prepare(); err != nil {
+		return err
+	}
 	sums := newChecksums(store.setStep)
 	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
+	explained := m.explaining(j, &t, &names, begun)
 	err := store.Run("write the trace", func() error {
 		if err := os.Mkdir(traceDir, dirMode); err != nil {
 			return err
 		}
-		return m.opts.WriteTrace(traceDir, t)
+		return errors.Join(m.opts.WriteTrace(traceDir, t), startSync(traceDir)) // while it is explained
 	})
+	m.writing.advance(stepExplain)
+	why := explained()
+	m.writing.advance("write " + j.meta.ID)
 	if err != nil {
 		return err
 	}
-	noWait := make(chan struct{}) // closed: names have been waited for already
-	close(noWait)
-	for i := range j.meta.Outliers {
-		j.meta.Outliers[i].Complete(noWait)
-	}
-	m.writing.advance(stepExplain)
-	why := m.explain(traceDir, &j.meta, &names)
-	m.writing.advance("write " + j.meta.ID)
 	j.meta.Checksums = SumsFile
 	return store.Run("write the files", func() error { return writeDocuments(dir, &j.meta, &names, why, sums) })
+}
+
+// explaining explains a snapshot while its trace is written; the function that it returns
+// waits for that. Real-time threads do one after the other: others do not get a CPU.
+func (m *Manager) explaining(j *job, t *trace.Trace, names *Names, begun time.Time) func() *Explanation {
+	explain := sync.OnceValue(func() *Explanation {
+		if m.opts.Boost != nil { // else they have been waited for
+			j.awaitNames(max(0, boostNamesTimeout-time.Since(begun)))
+		}
+		noWait := make(chan struct{}) // closed: names have been waited for already
+		close(noWait)
+		for i := range j.meta.Outliers {
+			j.meta.Outliers[i].Complete(noWait)
+		}
+		if m.opts.Usual != nil {
+			m.opts.Usual(j.meta.Outliers)
+		}
+		return m.explain(t, &j.meta, names)
+	})
+	if m.opts.RTPriority == 0 {
+		go explain()
+	}
+	return explain
 }
 
 func (m *Manager) trace(j *job, names *Names) trace.Trace {
@@ -202,6 +239,7 @@ func (m *Manager) trace(j *job, names *Names) trace.Trace {
 		Known:       names.traceNames(),
 		ClockOffset: j.clock.WallMinusMono,
 		SyscallName: m.opts.SyscallName,
+		Compress:    m.opts.Compress,
 		Env: trace.Env{
 			Hostname: h.Name, KernelRelease: h.Kernel, KernelVersion: h.KernelVersion,
 			Machine: h.Arch, BootID: h.BootID, Version: h.Tailcam,

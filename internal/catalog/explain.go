@@ -39,6 +39,12 @@ func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Rep
 		return nil, err
 	}
 	defer t.Close() //nolint:errcheck // only read from
+	return ExplainEvents(t, m, n)
+}
+
+// ExplainEvents explains the outliers of m from the events of their trace. It may run on
+// any goroutine.
+func ExplainEvents(t *trace.Reader, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, error) {
 	outliers := make([]explain.Outlier, len(m.Outliers))
 	for i := range m.Outliers {
 		outliers[i] = explainOutlier(&m.Outliers[i])
@@ -189,6 +195,7 @@ func explainNames(n *snapshot.Names) explain.Names {
 			name, _, _ := strings.Cut(n.Functions[fmt.Sprintf("%#x", address)], " ")
 			return name
 		},
+		Code:   func(pid int, address uint64) string { return n.Code[snapshot.CodeKey(pid, address)] },
 		Device: func(dev uint32) string { return n.Devices[fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)] },
 		Task: func(tid int) (explain.TaskInfo, bool) {
 			t := tasks[tid]

@@ -3,7 +3,11 @@
 // file, and that over the defaults.
 package config
 
-import "time"
+import (
+	"net"
+	"strings"
+	"time"
+)
 
 // DefaultFile is read if it exists and no other file is given.
 const DefaultFile = "/etc/tailcam/tailcam.yaml"
@@ -31,6 +35,7 @@ type Config struct {
 	Containers Containers
 	Budget     Budget
 	Metrics    Metrics
+	Alerts     Alerts
 	OTLP       OTLP
 	Upload     Upload
 	Log        Log
@@ -70,7 +75,7 @@ type Recorder struct {
 // EventGroups lists the groups of events that can be recorded.
 var EventGroups = []string{
 	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
-	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm",
+	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "sample",
 }
 
 // Snapshots is where snapshots are kept, and for how long.
@@ -78,8 +83,16 @@ type Snapshots struct {
 	Dir        string
 	Keep       Keep
 	MinFree    int64 // bytes to leave free on the file system
-	RTPriority int   // SCHED_FIFO priority of the threads that take snapshots; 0: none
+	Compress   string
+	Boost      time.Duration // CPU time for which one snapshot may raise the daemon's priority; 0: never
+	RTPriority int           // SCHED_FIFO priority of the threads that take snapshots; 0: none
 }
+
+// Values of Snapshots.Compress.
+const (
+	CompressZstd = "zstd"
+	CompressNone = "none"
+)
 
 // Keep limits the snapshots, see snapshot.Retention.
 type Keep struct {
@@ -153,6 +166,21 @@ type Budget struct {
 type Metrics struct {
 	Listen    string // HOST:PORT, or unix:PATH; empty: nowhere
 	WebConfig string // path of a web configuration file of the exporter toolkit; empty: no TLS, no authentication
+}
+
+// Alerts is where Alertmanager's webhook finds the daemon.
+type Alerts struct {
+	Listen    string // HOST:PORT, or unix:PATH; empty: only the daemon's socket
+	WebConfig string // as in Metrics; without it, Listen is of this machine alone
+}
+
+// open reports whether other machines may send alerts without authentication.
+func (a *Alerts) open() bool {
+	if a.Listen == "" || a.WebConfig != "" || strings.HasPrefix(a.Listen, "unix:") {
+		return false
+	}
+	host, _, err := net.SplitHostPort(a.Listen)
+	return err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback()
 }
 
 // OTLP is the OpenTelemetry collector that outliers and metrics are sent to.

@@ -13,14 +13,15 @@ import (
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/snapshot/iothread"
+	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
 // explainInBackground is snapshot.Options.Explain. It explains on a thread of low
-// priority, which is raised if there is no answer after explainPatience: the
+// priority, which is raised if there is no answer after explainPatience, or of a high one
+// while the process is raised (snapshot.Boost): the
 // snapshot waits for it, but no longer than explainLimit. What does not end by then
 // is left behind, and nothing is explained until it ends.
-func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
 	if d.explaining.late() {
 		return nil, errors.New("an earlier explanation has not ended")
 	}
@@ -33,18 +34,19 @@ func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.N
 	go func() {
 		// A thread's niceness cannot always be taken back: it ends with this goroutine.
 		runtime.LockOSThread()
-		_ = iothread.Detach() // a disk that hangs must not keep the daemon's files open
 		tid := unix.Gettid()
 		end := d.explaining.begin(tid)
 		nice := niceLow
 		if canRaisePriority() {
 			nice = niceLowest
 		}
-		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // on failure it keeps the daemon's priority
+		if !d.boost.Refresh() { // which raises this thread
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // on failure it keeps the daemon's priority
+		}
 		thread <- tid
 		var a answer
 		a.err = d.guard.Mapped(guard.Explain, func() (err error) {
-			a.report, err = catalog.ExplainTrace(dir, m, n)
+			a.report, err = catalog.ExplainEvents(events, m, n)
 			return err
 		})
 		end()
@@ -59,6 +61,9 @@ func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.N
 		case a := <-done:
 			return explanation(a.report, a.err)
 		case <-timer.C:
+			if d.boost.Refresh() {
+				break
+			}
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
 		case <-limit.C:
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceLowest)
@@ -69,9 +74,9 @@ func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.N
 
 // explainInline is snapshot.Options.Explain on the calling thread, which the
 // caller guards.
-func (d *daemon) explainInline(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+func (d *daemon) explainInline(events *trace.Reader, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
 	defer d.explaining.begin(unix.Gettid())()
-	return explanation(catalog.ExplainTrace(dir, m, n))
+	return explanation(catalog.ExplainEvents(events, m, n))
 }
 
 func explanation(report *explain.Report, err error) (*snapshot.Explanation, error) {

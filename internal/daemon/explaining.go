@@ -37,7 +37,7 @@ func (e *explaining) late() bool {
 }
 
 // state is for the watchdog. An explanation has explainLimit; one that then still
-// computes hangs, and one that does not waits for the disk.
+// computes hangs, and one that does not gets no CPU.
 func (e *explaining) state() watchdog.State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,7 +47,7 @@ func (e *explaining) state() watchdog.State {
 	s := watchdog.State{Work: fmt.Sprintf("one explanation for %s", time.Since(e.since).Round(time.Second))}
 	cpu := linux.ThreadCPU(e.tid)
 	if cpu == e.cpu {
-		s.Waits = "the disk of the snapshots: read a trace"
+		s.Waits = "a CPU"
 	}
 	e.cpu = cpu
 	return s

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/snapshot"
@@ -23,6 +25,17 @@ func (d *daemon) openStore() (err error) {
 		},
 	})
 	return err
+}
+
+// openBoost prepares what raises priorities; without, snapshots take longer on a busy machine.
+func (d *daemon) openBoost() (err error) {
+	if d.cfg.Snapshots.Boost == 0 || d.cfg.Snapshots.RTPriority > 0 {
+		return nil
+	}
+	if d.boost, err = snapshot.NewBoost(d.cfg.Snapshots.Boost); err != nil {
+		d.log.Info("snapshots are taken at ordinary priority", zap.Error(err))
+	}
+	return nil
 }
 
 func retention(keep config.Keep) snapshot.Retention {

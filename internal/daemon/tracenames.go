@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -19,24 +21,40 @@ const (
 	maxNamedTasks    = 8192
 	maxNamedFiles    = 16384
 	taskNamesTimeout = 2 * time.Second
-	rtNamesTimeout   = 200 * time.Millisecond // of command lines, for real-time snapshots
+	// boostNamesTimeout is taskNamesTimeout on an overloaded machine, if the process is
+	// raised for a snapshot: it is not, for long.
+	boostNamesTimeout = 75 * time.Millisecond
+	rtNamesTimeout    = 200 * time.Millisecond // of command lines, for real-time snapshots
 
 	fileNamesTimeout = time.Second
+
+	maxKernelFrames = 32768
+	maxUserFrames   = 1024
+	codeTimeout     = 300 * time.Millisecond // of what ran in user space
 )
 
 // traceNames is snapshot.Options.Names. What cannot be found out stays a number.
 func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
-	d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
+	limit := taskNamesTimeout
+	switch {
+	case d.cfg.Snapshots.RTPriority > 0:
+		d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
+	case d.boost != nil && linux.Overloaded():
+		d.promptUntil.Store(time.Now().UnixNano()) // helpers are not raised
+		limit, m.User = boostNamesTimeout, nil
+	default:
+		d.promptUntil.Store(math.MaxInt64)
+	}
 	_ = d.guard.Do(guard.TraceNames, func() error { // logs its errors
-		n = lookUpNames(d.hosts, d.symbols, m, d.placeTasks)
+		n = lookUpNames(d.hosts, d.symbols, m, limit, d.placeTasks)
 		return nil
 	})
 	return n
 }
 
 // promptCmdlines reads command lines until d.promptUntil and leaves out the rest.
-// Helpers run at normal priority, so on an overloaded machine a real-time snapshot
-// would wait for them.
+// Helpers run at normal priority, so on an overloaded machine a snapshot that has a
+// higher one would wait for them.
 func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string {
 	var known map[process.Started]string
 	if time.Now().UnixNano() < d.promptUntil.Load() {
@@ -51,11 +69,12 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 
 // lookUpNames looks up the tasks, functions, devices and files that a trace refers to,
 // as far as they still exist.
-func lookUpNames(hosts *process.Table, kernel interface {
+func lookUpNames(hosts *process.Table, code interface {
 	KernelNames([]uint64) ([]string, error)
-}, m trace.References, place func([]snapshot.NamedTask)) snapshot.Names {
+	User(pid int, addrs []uint64) symbols.Stack
+}, m trace.References, limit time.Duration, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
-	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], taskNamesTimeout) {
+	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], limit) {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
@@ -63,18 +82,8 @@ func lookUpNames(hosts *process.Table, kernel interface {
 	}
 	place(n.Tasks)       // asks for their containers, and waits for nothing;
 	defer place(n.Tasks) // by then most have answered
-	// KernelNames expects return addresses.
-	inside := make([]uint64, len(m.Functions))
-	for i, f := range m.Functions {
-		inside[i] = f + 1
-	}
-	frames, err := kernel.KernelNames(inside)
-	for i := range frames {
-		function, module, ok := strings.Cut(frames[i], "+0x1")
-		if err == nil && ok && (module == "" || module[0] == ' ') {
-			n.Functions[fmt.Sprintf("%#x", m.Functions[i])] = function + module
-		}
-	}
+	kernelNames(code.KernelNames, &m, n.Functions)
+	n.Code = userNames(code.User, m.User)
 	for _, dev := range m.Devices {
 		if name := linux.DiskName(dev); name != "" {
 			n.Devices[linux.Disk(dev)] = name
@@ -94,4 +103,46 @@ func lookUpNames(hosts *process.Table, kernel interface {
 		}
 	}
 	return n
+}
+
+// kernelNames names functions by their addresses, and frames of stacks with their offsets.
+func kernelNames(ask func([]uint64) ([]string, error), m *trace.References, into map[string]string) {
+	stacks := m.Frames[:min(len(m.Frames), maxKernelFrames)]
+	frames, err := ask(stacks) // taken for return addresses, which all but the innermost are
+	for i := range frames {
+		if err == nil && !strings.HasPrefix(frames[i], "[unknown]") {
+			into[fmt.Sprintf("%#x", stacks[i])] = frames[i]
+		}
+	}
+	inside := make([]uint64, len(m.Functions))
+	for i, f := range m.Functions {
+		inside[i] = f + 1
+	}
+	frames, err = ask(inside)
+	for i := range frames {
+		function, module, ok := strings.Cut(frames[i], "+0x1")
+		if err == nil && ok && (module == "" || module[0] == ' ') {
+			into[fmt.Sprintf("%#x", m.Functions[i])] = function + module
+		}
+	}
+}
+
+// userNames names what ran in user space, process by process, as far as there is time.
+func userNames(ask func(pid int, addrs []uint64) symbols.Stack, list []trace.UserFrame) map[string]string {
+	named := map[string]string{}
+	end := time.Now().Add(codeTimeout)
+	list = list[:min(len(list), maxUserFrames)]
+	for len(list) > 0 && time.Now().Before(end) {
+		pid, addresses := list[0].PID, []uint64(nil)
+		for len(list) > 0 && list[0].PID == pid {
+			addresses = append(addresses, list[0].Address+1) // as if these were return addresses
+			list = list[1:]
+		}
+		for i, name := range ask(pid, addresses).Frames {
+			if i < len(addresses) && !strings.HasPrefix(name, "[unknown]") {
+				named[snapshot.CodeKey(pid, addresses[i]-1)] = name
+			}
+		}
+	}
+	return named
 }

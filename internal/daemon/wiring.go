@@ -44,6 +44,7 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 			return err
 		}
 	}
+	d.boost.Prompt()
 	stop := context.AfterFunc(ctx, func() {
 		if err := d.kernel.Stop(); err != nil {
 			d.log.Warn("stop the kernel side", zap.Error(err))

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/text"
 )
 
@@ -72,6 +73,7 @@ const memory = 96 << 20
 // Main sends what is in a spool until standard input ends.
 func Main() int {
 	debug.SetMemoryLimit(memory)
+	linux.LimitNice()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 10) // it has time
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')

@@ -23,7 +23,7 @@ func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
 	var out []Task
 	for end := time.Now().Add(limit); len(tids) > 0 && time.Now().Before(end); {
 		n := min(chunk, len(tids))
-		b := &batch{table: t, tids: tids[:n]}
+		b := &batch{table: t, tids: tids[:n], until: end}
 		_, err := within.Do(t.gate, gateKey{tids[0], "tasks"}, t.opts.Timeout, func() struct{} {
 			if t.opts.Thread != nil {
 				t.opts.Thread()
@@ -47,6 +47,7 @@ func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
 type batch struct {
 	table *Table
 	tids  []int
+	until time.Time
 
 	mu    sync.Mutex
 	done  int
@@ -56,6 +57,9 @@ type batch struct {
 func (b *batch) read() struct{} {
 	read := b.table.cmdlines(b.tids)
 	for _, tid := range b.tids {
+		if time.Now().After(b.until) {
+			break
+		}
 		task, err := b.table.taskHere(tid, read)
 		b.mu.Lock()
 		b.done++

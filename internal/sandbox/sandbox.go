@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // mapped is the extra address space for mapped files and for memory that Go reserves
@@ -38,6 +40,7 @@ const Files = 256
 
 // limitRest disables core dumps and writing files, and limits descriptors.
 func limitRest() error {
+	linux.LimitNice()
 	for _, l := range []struct {
 		what  int
 		limit uint64

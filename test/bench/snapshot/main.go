@@ -1,9 +1,10 @@
 // Command snapshot measures how long it takes from an outlier to its history
-// on the disk, under hackbench: tailcam, tailcam with a real-time priority, and
-// `perf record --overwrite --switch-output=signal`, which is sent its signal by
-// the task that was slow, as soon as it runs again.
+// on the disk, and how much it takes there, on an idle machine and under hackbench
+// with 400 tasks: tailcam as shipped, without what makes it faster and smaller, with a
+// real-time priority, and `perf record --overwrite --switch-output=signal`, which is sent
+// its signal by the task that was slow, as soon as it runs again.
 //
-//	go run ./test/bench/snapshot [-n 50] [-tailcam bin/tailcam] [-dir DIR]
+//	go run ./test/bench/snapshot [-n 50] [-load idle,hackbench] [-only REGEXP] [-tailcam bin/tailcam] [-dir DIR]
 //
 // It needs root, hackbench (apt-get install rt-tests), perf (linux-perf), and a
 // built bin/tailcam.
@@ -18,8 +19,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +37,8 @@ type options struct {
 	n       int
 	tailcam string
 	dir     string
+	loads   string
+	only    string
 }
 
 func main() {
@@ -41,6 +46,8 @@ func main() {
 	flag.IntVar(&o.n, "n", 50, "outliers of each tool")
 	flag.StringVar(&o.tailcam, "tailcam", "bin/tailcam", "the daemon's program")
 	flag.StringVar(&o.dir, "dir", "", "where snapshots are written (default: a new directory of the current file system's out/)")
+	flag.StringVar(&o.loads, "load", "idle,hackbench", "what else the machine does: idle, hackbench")
+	flag.StringVar(&o.only, "only", "", "only the tools whose name matches this regular expression")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
@@ -68,25 +75,36 @@ func run(ctx context.Context, o *options) error {
 		o.dir = dir
 		defer func() { _ = os.RemoveAll(dir) }() // only what was measured with
 	}
-	var rows []row
-	for _, t := range []tool{
-		&daemon{name: "tailcam", program: o.tailcam},
-		&daemon{name: "tailcam, rt_priority 10", program: o.tailcam, args: []string{"--snapshots-rt-priority", "10"}},
-		&perf{},
-	} {
-		r, err := measure(ctx, o, t)
-		if err != nil {
-			return fmt.Errorf("%s: %w", t.title(), err)
-		}
-		rows = append(rows, r)
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
 	}
-	fmt.Printf("From the outlier to a complete directory on disk, under hackbench, %d outliers each:\n\n", o.n)
-	fmt.Println("| tool | median ms | p99 ms | longest ms | MiB each | MiB/s |")
-	fmt.Println("|---|---:|---:|---:|---:|---:|")
-	for _, r := range rows {
-		fmt.Println(r)
+	fmt.Printf("From the outlier to a complete directory on disk, %d outliers each:\n\n", o.n)
+	fmt.Println("| load | tool | median ms | p99 ms | longest ms | MiB each | bytes an event |")
+	fmt.Println("|---|---|---:|---:|---:|---:|---:|")
+	for load := range strings.SplitSeq(o.loads, ",") {
+		for _, t := range o.tools() {
+			if !only.MatchString(t.title()) {
+				continue
+			}
+			r, err := measure(ctx, o, load, t)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", load, t.title(), err)
+			}
+			fmt.Println(r)
+		}
 	}
 	return nil
+}
+
+func (o *options) tools() []tool {
+	return []tool{
+		&daemon{name: "tailcam", program: o.tailcam},
+		&daemon{name: "tailcam, compress none", program: o.tailcam, args: []string{"--snapshots-compress", "none"}},
+		&daemon{name: "tailcam, boost 0s", program: o.tailcam, args: []string{"--snapshots-boost", "0s"}},
+		&daemon{name: "tailcam, rt_priority 10", program: o.tailcam, args: []string{"--snapshots-rt-priority", "10"}},
+		&perf{},
+	}
 }
 
 // tool saves what came before an outlier.
@@ -94,31 +112,35 @@ type tool interface {
 	title() string
 	start(ctx context.Context, dir string) error
 	// saved waits for what was saved of the outlier that just ended at a time
-	// of CLOCK_MONOTONIC: when it was complete, and how many bytes it has.
-	saved(ended uint64) (from, until uint64, bytes int64, err error)
+	// of CLOCK_MONOTONIC.
+	saved(ended uint64) (saved, error)
 	stop() error
 }
 
+// saved is what a tool has saved of one outlier.
+type saved struct {
+	from, until uint64 // from the outlier's end until it was complete
+	bytes       int64  // of all files
+	trace       int64  // bytes of the events alone
+	events      uint64 // 0: not counted
+}
+
 type row struct {
-	name  string
-	took  []time.Duration // sorted
-	bytes int64
+	load, name    string
+	took          []time.Duration // sorted
+	bytes         int64
+	trace, events float64
 }
 
 func (r row) String() string {
 	at := func(q float64) float64 {
 		return float64(r.took[min(int(q*float64(len(r.took))), len(r.took)-1)].Microseconds()) / 1000
 	}
-	var sum time.Duration
-	for _, d := range r.took {
-		sum += d
-	}
-	mib := float64(r.bytes) / (1 << 20)
-	return fmt.Sprintf("| %s | %.1f | %.1f | %.1f | %.1f | %.0f |", r.name, at(0.5), at(0.99), at(1),
-		mib/float64(len(r.took)), mib/sum.Seconds())
+	return fmt.Sprintf("| %s | %s | %.1f | %.1f | %.1f | %.2f | %.1f |", r.load, r.name, at(0.5), at(0.99), at(1),
+		float64(r.bytes)/(1<<20)/float64(len(r.took)), r.trace/r.events)
 }
 
-func measure(ctx context.Context, o *options, t tool) (r row, err error) {
+func measure(ctx context.Context, o *options, load string, t tool) (r row, err error) {
 	dir, err := os.MkdirTemp(o.dir, "tool-")
 	if err != nil {
 		return r, err
@@ -130,32 +152,51 @@ func measure(ctx context.Context, o *options, t tool) (r row, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, t.stop()) }()
-	load := exec.CommandContext(ctx, "hackbench", "-g", "10", "-l", "100000000")
-	load.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	if err := load.Start(); err != nil {
-		return r, fmt.Errorf("%w (apt-get install rt-tests)", err)
+	stop, err := start(ctx, load)
+	if err != nil {
+		return r, err
 	}
-	defer func() {
-		_ = unix.Kill(-load.Process.Pid, unix.SIGKILL)
-		_ = load.Wait() // it was killed
-	}()
+	defer stop()
 	time.Sleep(2 * time.Second) // rings that are full
-	r.name = t.title()
+	r.load, r.name = load, t.title()
 	for range o.n {
 		if ctx.Err() != nil {
 			return r, ctx.Err()
 		}
 		sleep(delay)
-		from, until, bytes, err := t.saved(linux.Monotonic())
+		s, err := t.saved(linux.Monotonic())
 		if err != nil {
 			return r, err
 		}
-		r.took = append(r.took, time.Duration(until-from))
-		r.bytes += bytes
-		time.Sleep(200 * time.Millisecond)
+		r.took = append(r.took, time.Duration(s.until-s.from))
+		r.bytes += s.bytes
+		if s.events > 0 {
+			r.trace, r.events = r.trace+float64(s.trace), r.events+float64(s.events)
+		}
+		time.Sleep(time.Second) // as rules do
 	}
 	slices.Sort(r.took)
 	return r, nil
+}
+
+// start starts a load in a process group of its own.
+func start(ctx context.Context, load string) (stop func(), err error) {
+	switch load {
+	case "idle":
+		return func() {}, nil
+	case "hackbench":
+	default:
+		return nil, fmt.Errorf("unknown load %q; allowed: idle, hackbench", load)
+	}
+	c := exec.CommandContext(ctx, "hackbench", "-g", "10", "-l", "100000000")
+	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	if err := c.Start(); err != nil {
+		return nil, fmt.Errorf("%w (apt-get install rt-tests)", err)
+	}
+	return func() {
+		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL)
+		_ = c.Wait() // it was killed
+	}, nil
 }
 
 // sleep is the call that is too slow.

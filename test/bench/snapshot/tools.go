@@ -151,7 +151,7 @@ func (d *daemon) start(ctx context.Context, dir string) error {
 		return err
 	}
 	args := append([]string{d.program, "run", "--rules", file, "--socket-path", socket, "--snapshots-dir", d.snaps,
-		"--snapshots-min-free", "0", "--snapshots-keep-count", "5"}, d.args...)
+		"--snapshots-min-free", "0", "--snapshots-keep-count", "5", "--recorder-size", "2MiB", "--budget-cpu", "off"}, d.args...)
 	if err := d.begin(ctx, d.snaps, args...); err != nil {
 		return fmt.Errorf("%w (make build)", err)
 	}
@@ -166,23 +166,27 @@ func (d *daemon) start(ctx context.Context, dir string) error {
 	}
 }
 
-func (d *daemon) saved(uint64) (from, until uint64, bytes int64, err error) {
+func (d *daemon) saved(uint64) (saved, error) {
 	a, err := d.next(func(name string) bool { _, err := snapshot.ParseID(name); return err == nil })
 	if err != nil {
-		return 0, 0, 0, err
+		return saved{}, err
 	}
-	m, err := snapshot.ReadMeta(filepath.Join(d.snaps, a.name))
+	dir := filepath.Join(d.snaps, a.name)
+	m, err := snapshot.ReadMeta(dir)
 	if err != nil {
-		return 0, 0, 0, err
+		return saved{}, err
 	}
-	return m.Outliers[0].EndMono, a.at, size(filepath.Join(d.snaps, a.name)), nil
+	return saved{
+		from: m.Outliers[0].EndMono, until: a.at, bytes: size(dir), trace: size(filepath.Join(dir, snapshot.TraceDir)), events: m.Records,
+	}, nil
 }
 
 // perf is perf record with the events of tailcam's default groups, and rings
 // as large as those that tailcam's history takes.
 type perf struct {
 	child
-	dir string
+	dir     string
+	counted bool
 }
 
 var perfEvents = []string{
@@ -210,15 +214,35 @@ func (p *perf) start(ctx context.Context, dir string) error {
 	return nil
 }
 
-func (p *perf) saved(ended uint64) (from, until uint64, bytes int64, err error) {
+func (p *perf) saved(ended uint64) (saved, error) {
 	if err := p.cmd.Process.Signal(unix.SIGUSR2); err != nil {
-		return 0, 0, 0, err
+		return saved{}, err
 	}
 	a, err := p.next(func(name string) bool { return strings.HasPrefix(name, "perf.data.") })
 	if err != nil {
-		return 0, 0, 0, err
+		return saved{}, err
 	}
 	path := filepath.Join(p.dir, a.name)
-	bytes = size(path)
-	return ended, a.at, bytes, os.Remove(path)
+	s := saved{from: ended, until: a.at, bytes: size(path)}
+	if !p.counted { // it takes a second
+		if s.events, err = events(path); err != nil {
+			return saved{}, err
+		}
+		s.trace, p.counted = s.bytes, true
+	}
+	return s, os.Remove(path)
+}
+
+// events counts the events in a file of perf's.
+func events(path string) (n uint64, err error) {
+	out, err := exec.Command("perf", "report", "--stats", "--stdio", "--input", path).Output()
+	if err != nil {
+		return 0, fmt.Errorf("perf report --stats: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "SAMPLE events:"); ok {
+			return strconv.ParseUint(strings.Fields(text)[0], 10, 64)
+		}
+	}
+	return 0, errors.New("perf report --stats tells of no samples")
 }

@@ -34,7 +34,7 @@ func TestAgreesWithLTTngAnalyses(t *testing.T) {
 	needRoot(t)
 	needTool(t, "lttng-schedlog-mi", "python3-lttnganalyses python3-babeltrace babeltrace")
 	d, m, written := busySnapshot(t)
-	dir := filepath.Join(d.snaps, m.ID, snapshot.TraceDir)
+	dir := plainTrace(t, filepath.Join(d.snaps, m.ID))
 	reports := analyse(t, dir, lttngReports...)
 	log := rowsOf(reports["schedlog"], "log")
 	assert.Assert(t, len(log) != 0, "lttng-schedlog finds no wake-up")

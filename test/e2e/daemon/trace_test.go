@@ -43,13 +43,22 @@ func (e *event) number(field string) int {
 	return n
 }
 
+// plainTrace returns an uncompressed copy of a snapshot's trace, for other readers.
+func plainTrace(t *testing.T, snapshot string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "trace")
+	_, err := trace.Copy(t.Context(), dir, filepath.Join(snapshot, "trace"), nil)
+	assert.NilError(t, err)
+	return dir
+}
+
 // readTrace reads the trace of a snapshot with babeltrace2, which must not
 // complain, and holds that our own reader sees the same. That records are
 // missing, where a full machine overwrote them, it is to say.
 func readTrace(t *testing.T, snapshot string) []event {
 	t.Helper()
 	path := needTool(t, "babeltrace2", "babeltrace2")
-	dir := filepath.Join(snapshot, "trace")
+	dir := plainTrace(t, snapshot)
 	cmd := exec.CommandContext(t.Context(), path, "--clock-cycles", dir)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

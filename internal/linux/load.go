@@ -1,0 +1,46 @@
+package linux
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// crowd is how many runnable tasks for each CPU make a machine overloaded: with slices of
+// 3 ms, a task then waits for 25.
+const crowd = 8
+
+// Overloaded reports whether many more tasks want to run than there are CPUs, so that a
+// process of ordinary priority does not answer soon. It reads /proc/loadavg (proc(5)).
+func Overloaded() bool {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return false
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 4 {
+		return false
+	}
+	running, _, _ := strings.Cut(fields[3], "/")
+	n, err := strconv.Atoi(running)
+	return err == nil && n > crowd*runtime.NumCPU()
+}
+
+// niceZero is the value of RLIMIT_NICE that permits niceness 0 and no less (getrlimit(2)).
+const niceZero = 20
+
+// LimitNice takes from this process, and those that it starts, what RLIMIT_NICE permits
+// below niceness 0: systemd's LimitNICE= of a daemon holds for its children, too. It does
+// not change the niceness.
+func LimitNice() {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NICE, &l); err != nil {
+		return
+	}
+	l.Max = min(l.Max, niceZero)
+	l.Cur = min(l.Cur, l.Max)
+	_ = unix.Setrlimit(unix.RLIMIT_NICE, &l) // lowering is always allowed
+}
