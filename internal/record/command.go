@@ -26,9 +26,9 @@ const signalBase = 128
 // passedOn are the signals that the command gets, too.
 var passedOn = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
-// process is the command that runs.
+// process is the command, which runs or will.
 type process struct {
-	cmd   *program
+	cmd   *exec.Cmd
 	user  string
 	start time.Time
 	took  time.Duration // after done
@@ -37,24 +37,21 @@ type process struct {
 	kill  *time.Timer   // nil: it was not told to end
 }
 
-// program is the command before it is started. Only this file runs it.
-type program = exec.Cmd
-
-// prepare finds the program and its user, before anything is done.
-func prepare(o *Options) (*program, error) {
+// prepare finds the program and its user, before anything is done; nil: there is no command.
+func prepare(o *Options) (*process, error) {
 	if len(o.Command) == 0 {
-		return nil, nil //nolint:nilnil // there is no command
+		return nil, nil
 	}
 	path, err := exec.LookPath(o.Command[0])
 	if err != nil {
 		return nil, fmt.Errorf("cannot run %q: %w", o.Command[0], errors.Unwrap(err))
 	}
-	cmd := &program{
+	cmd := &exec.Cmd{
 		Path: path, Args: o.Command, Env: os.Environ(), Stdin: os.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{},
 	}
 	if o.User == "" {
-		return cmd, nil
+		return &process{cmd: cmd}, nil
 	}
 	if cmd.SysProcAttr.Credential, err = action.Credential(o.User); err != nil {
 		return nil, err
@@ -66,7 +63,7 @@ func prepare(o *Options) (*program, error) {
 		}
 	}
 	cmd.Env = withUser(cmd.Env, u)
-	return cmd, nil
+	return &process{cmd: cmd, user: o.User}, nil
 }
 
 // withUser is the environment of another user.
@@ -78,21 +75,21 @@ func withUser(env []string, u *user.User) []string {
 	return append(env, "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
 }
 
-// startProcess starts the command. In the foreground of a terminal it stays in this
-// process's group, so that Ctrl-C and Ctrl-Z work as without tailcam; anywhere else it has
-// one of its own, which ends as a whole.
-func startProcess(cmd *program, user string) (*process, error) {
-	p := &process{cmd: cmd, user: user, group: !inForeground(), done: make(chan struct{}), start: time.Now()}
-	cmd.SysProcAttr.Setpgid = p.group
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Args[0], err)
+// run starts the command. In the foreground of a terminal it stays in this process's group,
+// so that Ctrl-C and Ctrl-Z work as without tailcam; anywhere else it has one of its own,
+// which ends as a whole.
+func (p *process) run() error {
+	p.group, p.done, p.start = !inForeground(), make(chan struct{}), time.Now()
+	p.cmd.SysProcAttr.Setpgid = p.group
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.cmd.Args[0], err)
 	}
 	go func() {
 		defer close(p.done)
-		_ = cmd.Wait() // its state has the result
+		_ = p.cmd.Wait() // its state has the result
 		p.took = time.Since(p.start)
 	}()
-	return p, nil
+	return nil
 }
 
 // inForeground reports whether the terminal sends its signals to this process's group.

@@ -66,7 +66,7 @@ type reading struct {
 // comes; then it ends the command. When it returns, only Dir and what is in it are left.
 // ctx bounds the start alone: SIGINT and SIGTERM are the command's then.
 func Run(ctx context.Context, o *Options) (*Report, error) {
-	cmd, err := prepare(o)
+	command, err := prepare(o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +86,11 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		return nil, err
 	}
 	defer stop() //nolint:errcheck // called before, unless another error is told
-	if err := r.begin(ctx, cmd); err != nil {
+	if err := r.begin(ctx, command); err != nil {
 		return nil, err
 	}
 	failed := r.watch(signals)
-	report, err := r.finish(failed)
+	report, err := r.finish(failed, signals)
 	return report, errors.Join(err, stop())
 }
 
@@ -127,7 +127,7 @@ func (r *run) start(ctx context.Context, work string) (stop func() error, err er
 }
 
 // begin waits until all rules work, and starts the command.
-func (r *run) begin(ctx context.Context, cmd *program) error {
+func (r *run) begin(ctx context.Context, p *process) error {
 	if err := r.awaitAttached(ctx); err != nil {
 		return err
 	}
@@ -151,11 +151,11 @@ func (r *run) begin(ctx context.Context, cmd *program) error {
 	}
 	r.collector.startAt(linux.Monotonic())
 	r.started = time.Now()
-	if cmd == nil {
+	if p == nil {
 		return nil
 	}
-	r.process, err = startProcess(cmd, r.User)
-	return err
+	r.process = p
+	return p.run()
 }
 
 // awaitAttached waits for the functions of system calls.
@@ -250,7 +250,7 @@ func (r *run) add(now reading) (full bool) {
 }
 
 // finish makes the report.
-func (r *run) finish(failed error) (*Report, error) {
+func (r *run) finish(failed error, signals <-chan os.Signal) (*Report, error) {
 	took := time.Since(r.started)
 	now, err := r.read()
 	r.collector.stopAt(linux.Monotonic())
@@ -262,7 +262,7 @@ func (r *run) finish(failed error) (*Report, error) {
 	}
 	r.add(now)
 	report := r.describe(took, &now)
-	report.Notes = append(report.Notes, r.settle(report)...)
+	report.Notes = append(report.Notes, r.settle(report, signals)...)
 	for i := range report.Rules {
 		r.collector.finish(&report.Rules[i], r.Dir != "")
 	}
@@ -331,8 +331,9 @@ func (r *run) rule(now *reading, info *api.RuleInfo) Rule {
 	return rule
 }
 
-// settle waits for verdicts, and returns what the reader must know of them.
-func (r *run) settle(report *Report) (notes []string) {
+// settle waits for verdicts, but no longer when a signal comes, and returns what the reader
+// must know of them.
+func (r *run) settle(report *Report, signals <-chan os.Signal) (notes []string) {
 	progress := r.Console.Progress("waiting for verdicts")
 	defer progress.Done()
 	outliers, after := uint64(0), time.Duration(0)
@@ -346,11 +347,7 @@ func (r *run) settle(report *Report) (notes []string) {
 	for i := range r.Rules {
 		after = max(after, r.Rules[i].Snapshot.After)
 	}
-	for end := time.Now().Add(settleLimit + after); time.Now().Before(end); time.Sleep(poll) {
-		if all, idle := r.collector.settled(outliers); all || idle > idleLimit+after {
-			break
-		}
-	}
+	r.awaitVerdicts(outliers, after, signals)
 	awaited, lost := r.collector.unexplained()
 	if awaited > 0 {
 		notes = append(notes, fmt.Sprintf("%d outliers have a snapshot, but no verdict came in time", awaited))
@@ -359,4 +356,23 @@ func (r *run) settle(report *Report) (notes []string) {
 		notes = append(notes, fmt.Sprintf("%d outliers came too fast to be listed; they are counted", lost))
 	}
 	return notes
+}
+
+// awaitVerdicts waits until all of these outliers have come, with their verdicts; after is
+// what snapshots record beyond them.
+func (r *run) awaitVerdicts(outliers uint64, after time.Duration, signals <-chan os.Signal) {
+	limit := time.NewTimer(settleLimit + after)
+	defer limit.Stop()
+	for {
+		if all, idle := r.collector.settled(outliers); all || idle > idleLimit+after {
+			return
+		}
+		select {
+		case <-time.After(poll):
+		case <-limit.C:
+			return
+		case <-signals:
+			return
+		}
+	}
 }
