@@ -46,7 +46,8 @@ counted once.
 
 The snapshots on disk are read. If the daemon is running, the outliers that it
 remembers (see tailcam events) and that have no snapshot are added as unexplained.
---by cgroup adds up by the cgroup of the culprit.
+--by cgroup adds up by the cgroup of the culprit, --by pattern by what the latency looks like, such
+as lock convoy or CPU saturation.
 
 With --fleet, the outliers of all machines are added up, by the engine to which a
 collector sends them: the last 24 hours unless --since says otherwise. Culprits and
@@ -89,7 +90,7 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule or cgroup; with --fleet culprit, cause, rule, host,\n"+
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup or pattern; with --fleet culprit, cause, rule, host,\n"+
 		"unit, pod, namespace, container, version, kernel or release")
 	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if f.url != "" {
@@ -234,6 +235,9 @@ func coverage(t *topJSON) []string {
 func rowName(by string, r *catalog.Row) string {
 	if by == catalog.ByCause {
 		return term.CauseWords(explain.Cause(r.Name))
+	}
+	if words := explain.Pattern(r.Name).Words(); by == catalog.ByPattern && words != "" {
+		return words
 	}
 	if r.Kind == explain.KindUnknown || r.Kind == by {
 		return term.Clean(r.Name)

@@ -19,10 +19,11 @@ const (
 	ByCause   = "cause"
 	ByRule    = "rule"
 	ByCgroup  = "cgroup"
+	ByPattern = "pattern"
 )
 
 // Ways lists the groupings.
-var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup}
+var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByPattern}
 
 // Top is the time of many outliers, grouped.
 type Top struct {
@@ -277,6 +278,14 @@ func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 		return string(p.Cause), ByCause, culprit
 	case ByRule:
 		return it.rule, ByRule, culprit
+	case ByPattern:
+		switch {
+		case it.result == nil:
+			return culprit, what, string(p.Cause)
+		case it.result.Pattern == "":
+			return "no known pattern", explain.KindUnknown, culprit
+		}
+		return string(it.result.Pattern), ByPattern, culprit
 	case ByCgroup:
 		switch {
 		case p.By != nil && p.By.Cgroup != "":
