@@ -95,8 +95,8 @@ func (w *walker) adviseNeighbour(r *Result) string {
 }
 
 func (w *walker) adviseIdle(*Result) string {
-	if d := w.m.setting("cpuidle/current_driver"); d == "" || d == "none" {
-		return "This machine has no driver for idle states, as most virtual ones: the host wakes its CPUs; the group power in recorder.events shows idle states."
+	if d := w.m.setting("cpuidle/current_driver"); d == "" || d == "none" || d == "haltpoll" {
+		return "This machine has no driver for the hardware's idle states, as most virtual ones: the host wakes its CPUs; the group power in recorder.events shows idle states."
 	}
 	return fmt.Sprintf("Forbid deep idle states (/dev/cpu_dma_latency, cpupower idle-set -D) or set cpufreq/scaling_governor%s to performance.", w.m.now("cpufreq/scaling_governor"))
 }

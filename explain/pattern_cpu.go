@@ -164,17 +164,19 @@ func (l *look) cpuSaturation() *finding {
 	}
 	var ns uint64
 	var waits []Interval
-	others := map[int]bool{}
+	others := map[int]uint64{}
+	var largest uint64
 	for i := range l.pieces {
 		p := &l.pieces[i]
 		if !p.behindTask() || p.by.Prio < realTime || l.m.kernelThread(p.by.TID) {
 			continue
 		}
 		ns += p.ns()
-		others[p.by.TID] = true
+		others[p.by.TID] += p.ns()
+		largest = max(largest, others[p.by.TID])
 		waits = append(waits, Interval{p.from, p.to})
 	}
-	if !l.most(ns) || len(others) < 2 {
+	if !l.most(ns) || largest*4 > ns*3 { // of one task, that is not what the machine lacks
 		return nil
 	}
 	cpus := l.allowed(t)

@@ -259,7 +259,7 @@ var patternCases = []patternCase{
 	{name: "cgroups not known", trace: behindOthers(20, 4, true), track: "wakeup", want: CPUSaturation, names: func(n *Names) { n.Task = nil }, advice: "more to run", sure: Seen},
 	{name: "another CPU was idle", trace: behindOthers(20, 4, false), track: "wakeup", want: "", names: func(n *Names) { n.Task = nil }},
 
-	{name: "idle", track: "wakeup", want: IdleWakeup, sure: Inferred, advice: "no driver for idle states", trace: func(s *script) {
+	{name: "idle", track: "wakeup", want: IdleWakeup, sure: Inferred, advice: "no driver for the hardware", trace: func(s *script) {
 		s.swap(300, 1, 0, other, sleeps(0)).swap(400, 0, victim, 0, sleeps(0)).wake(1000, 1, other, victim, 0).swap(11000, 0, 0, victim, sleeps(0))
 	}},
 	{name: "idle, with its state", track: "wakeup", want: IdleWakeup, sure: Seen, advice: "scaling_governor (now powersave)", trace: func(s *script) {

@@ -81,7 +81,19 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "futex-invert", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog"},
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PreemptedHolder},
+		},
+		{
+			name: "inversion", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PriorityInversion},
+		},
+		{
+			name: "convoy", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-turn", root: explain.Timer, rootBy: "timer", pattern: explain.LockConvoy},
+		},
+		{
+			name: "pool", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Task), by: "scn-worker", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool},
 		},
 		{
 			name: "lock-chain", rule: trackSyscall("futex"),
