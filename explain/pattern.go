@@ -86,16 +86,17 @@ type look struct {
 	left   int // segments that may still be looked at
 }
 
-// maxLook bounds the segments, runs and requests that recognisers look at for one outlier.
-const maxLook = 1 << 20
+// maxLook bounds the segments, runs and requests that one recogniser looks at.
+const maxLook = 1 << 17
 
 // recognise names the pattern of an outlier, if it has one.
 func (w *walker) recognise(r *Result, pieces []piece) {
 	if r.DelayNS <= 0 || r.Confidence == "" {
 		return // nothing is known
 	}
-	l := &look{walker: w, r: r, pieces: pieces, left: maxLook}
+	l := &look{walker: w, r: r, pieces: pieces}
 	for i := range recognisers {
+		l.left = maxLook
 		if f := recognisers[i].sees(l); f != nil {
 			r.Pattern, r.PatternWhy = recognisers[i].pattern, printable(f.why)
 			if f.confidence.rank() > r.Confidence.rank() {

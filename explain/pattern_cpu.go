@@ -174,7 +174,11 @@ func (l *look) cpuSaturation() *finding {
 		ns += p.ns()
 		others[p.by.TID] += p.ns()
 		largest = max(largest, others[p.by.TID])
-		waits = append(waits, Interval{p.from, p.to})
+		if n := len(waits); n > 0 && waits[n-1].To == p.from {
+			waits[n-1].To = p.to
+		} else {
+			waits = append(waits, Interval{p.from, p.to})
+		}
 	}
 	if !l.most(ns) || largest*4 > ns*3 { // of one task, that is not what the machine lacks
 		return nil
