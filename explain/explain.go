@@ -177,5 +177,6 @@ func (m *model) explain(o *Outlier) Result {
 	attach(r.Path, o.Stacks, o.End)
 	r.Verdict = w.verdict(&r, pieces)
 	r.Advice = w.advice(&r)
+	r.Without = w.without(&r, pieces)
 	return r
 }

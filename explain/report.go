@@ -58,6 +58,8 @@ type Result struct {
 	// evidence, a sentence.
 	Pattern    Pattern `json:"pattern,omitempty"`
 	PatternWhy string  `json:"pattern_why,omitempty"`
+	// Without is how long it might have taken without those who were most in its way.
+	Without *Without `json:"without,omitempty"`
 	// Blame is the largest part of the dominant cause. It may be small if many tasks
 	// contributed.
 	Blame Part `json:"blame"`
