@@ -33,6 +33,7 @@ type want struct {
 	says   string // the verdict, among other things
 	// pattern, if not "", must be named; others may come from what else the machine does.
 	pattern explain.Pattern
+	advice  string        // among other things; "": any, or none
 	within  time.Duration // or by so much, where it is sampled
 }
 
@@ -76,6 +77,9 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	}
 	if w.pattern != "" && (r.Pattern != w.pattern || !strings.HasPrefix(r.Verdict, w.pattern.Words()+": ")) {
 		complain("the pattern is %q, not %s", r.Pattern, w.pattern)
+	}
+	if !strings.Contains(r.Advice, w.advice) {
+		complain("the advice %q does not say %q", r.Advice, w.advice)
 	}
 	if !strings.Contains(r.Verdict, w.says) {
 		complain("the verdict does not say %q", w.says)

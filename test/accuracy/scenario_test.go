@@ -51,7 +51,7 @@ func trackSyscall(names string) string {
 func scenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
 	return []scenario{
-		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog"}},
+		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog", advice: "kernel.sched_rt_runtime_us (now "}},
 		{
 			name: "work-item", rule: "track: workqueue, function: [refresh_vm_stats], phase: wait", comm: "kworker/*",
 			want: want{causes: only(explain.Preempted), by: "scn-hog", says: "work refresh_vm_stats of queue events waited"},
@@ -66,7 +66,7 @@ func scenarios(shared *resources) []scenario {
 			},
 			prepare: withWeight,
 		},
-		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu")}, prepare: withQuota},
+		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu"), advice: " (now "}, prepare: withQuota},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},
 		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}},
 		{
@@ -141,7 +141,7 @@ func scenarios(shared *resources) []scenario {
 			prepare: shared.withFiles(40*time.Millisecond, 0, 0),
 		},
 		{
-			name: "reclaim", rule: trackSyscall("madvise"), want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory")},
+			name: "reclaim", rule: trackSyscall("madvise"), want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), advice: " (now "},
 			prepare: shared.withLittleMemory,
 		},
 		{
