@@ -33,7 +33,7 @@ RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./in
 UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/fleet ./test/packages ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
 C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
-	internal/symbols/testdata/*.c test/e2e/daemon/testdata/*.c)
+	internal/symbols/testdata/*.c internal/trigger/testdata/*.c test/e2e/daemon/testdata/*.c)
 
 .PHONY: help
 help: ## list the targets
@@ -310,11 +310,11 @@ deps-test:
 		llvm-19='its opinion of those lines' \
 		babeltrace2='reads the traces that tailcam writes' \
 		python3-lttnganalyses='reports of traces, to compare with' python3-babeltrace='reads them for it' babeltrace='the same' \
-		linux-perf='its opinion of the same seconds' openssh-server='takes snapshots' curl='ships snapshots' gdb='stacks of a process, for a shipped action' rsync='ships snapshots' shellcheck='checks shipped scripts' \
+		linux-perf='its opinion of the same seconds' openssh-server='takes snapshots' curl='ships snapshots' gdb='stacks of a process, for a shipped action' bpftool='maps, for another' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
 		nginx-light='a server whose answers are slow' \
 		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
-		prometheus='scrapes the daemon; promtool' \
+		prometheus='scrapes the daemon; promtool' prometheus-alertmanager='sends alerts; amtool' \
 		protobuf-compiler='reads what is exported to Perfetto' chromium='opens pages and flame graphs' librsvg2-bin='draws pictures as no browser does' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 

@@ -5,3 +5,4 @@ package bpf
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package bpf -no-global-types Tailcam tailcam.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I. -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package bpf -no-global-types Pair pair.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I. -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package bpf -no-global-types Call call.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I. -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package bpf -no-global-types Coredump coredump.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I. -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

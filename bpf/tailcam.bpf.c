@@ -10,6 +10,7 @@
 #include "recorder/names.h"
 #include "recorder/sched.h"
 #include "recorder/softirq.h"
+#include "recorder/stack.h"
 #include "recorder/steal.h"
 #include "tick.h"
 #include "trackers/chain.h"
@@ -40,7 +41,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (track_tasks || track_chain) {
 		if (track_tasks) {
 			sched_switch_out(prev, prev_tid, preempt, prev_state, cpu, me, now);
-			sched_switch_in(next, next_tid, me, now);
+			sched_switch_in(ctx, next, next_tid, me, now);
 		}
 		if (track_chain) {
 			chain_switch_out(ctx, prev, preempt, prev_state, cpu, me, now);
@@ -590,6 +591,13 @@ SEC("tp_btf/kvm_exit")
 int BPF_PROG(kvm_exit, struct kvm_vcpu *vcpu)
 {
 	return record_kvm_exit(ctx, vcpu);
+}
+
+/* The kernel's CPU clock, 99 times a second on each CPU. */
+SEC("perf_event")
+int sample(void *ctx)
+{
+	return record_sample(ctx);
 }
 
 /* ------------------------------------------- called by the daemon (test_run) */

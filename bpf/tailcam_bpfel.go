@@ -107,6 +107,7 @@ const (
 	TailcamProgRatchet               = "ratchet"
 	TailcamProgReclaimWork           = "reclaim_work"
 	TailcamProgReleaseBank           = "release_bank"
+	TailcamProgSample                = "sample"
 	TailcamProgSchedMigrateTask      = "sched_migrate_task"
 	TailcamProgSchedProcessExec      = "sched_process_exec"
 	TailcamProgSchedProcessExit      = "sched_process_exit"
@@ -177,6 +178,7 @@ const (
 	TailcamVarRecordShift            = "record_shift"
 	TailcamVarRecordSyscall          = "record_syscall"
 	TailcamVarRecordTimer            = "record_timer"
+	TailcamVarRecordWait             = "record_wait"
 	TailcamVarRecordWorkqueue        = "record_workqueue"
 	TailcamVarRecorder               = "recorder"
 	TailcamVarRecordsShed            = "records_shed"
@@ -304,6 +306,7 @@ type TailcamProgramSpecs struct {
 	Ratchet               *ebpf.ProgramSpec `ebpf:"ratchet"`
 	ReclaimWork           *ebpf.ProgramSpec `ebpf:"reclaim_work"`
 	ReleaseBank           *ebpf.ProgramSpec `ebpf:"release_bank"`
+	Sample                *ebpf.ProgramSpec `ebpf:"sample"`
 	SchedMigrateTask      *ebpf.ProgramSpec `ebpf:"sched_migrate_task"`
 	SchedProcessExec      *ebpf.ProgramSpec `ebpf:"sched_process_exec"`
 	SchedProcessExit      *ebpf.ProgramSpec `ebpf:"sched_process_exit"`
@@ -440,6 +443,7 @@ type TailcamVariableSpecs struct {
 	RecordShift        *ebpf.VariableSpec `ebpf:"record_shift"`
 	RecordSyscall      *ebpf.VariableSpec `ebpf:"record_syscall"`
 	RecordTimer        *ebpf.VariableSpec `ebpf:"record_timer"`
+	RecordWait         *ebpf.VariableSpec `ebpf:"record_wait"`
 	RecordWorkqueue    *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder           *ebpf.VariableSpec `ebpf:"recorder"`
 	RecordsShed        *ebpf.VariableSpec `ebpf:"records_shed"`
@@ -674,6 +678,7 @@ type TailcamVariables struct {
 	RecordShift        *ebpf.Variable `ebpf:"record_shift"`
 	RecordSyscall      *ebpf.Variable `ebpf:"record_syscall"`
 	RecordTimer        *ebpf.Variable `ebpf:"record_timer"`
+	RecordWait         *ebpf.Variable `ebpf:"record_wait"`
 	RecordWorkqueue    *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder           *ebpf.Variable `ebpf:"recorder"`
 	RecordsShed        *ebpf.Variable `ebpf:"records_shed"`
@@ -763,6 +768,7 @@ type TailcamPrograms struct {
 	Ratchet               *ebpf.Program `ebpf:"ratchet"`
 	ReclaimWork           *ebpf.Program `ebpf:"reclaim_work"`
 	ReleaseBank           *ebpf.Program `ebpf:"release_bank"`
+	Sample                *ebpf.Program `ebpf:"sample"`
 	SchedMigrateTask      *ebpf.Program `ebpf:"sched_migrate_task"`
 	SchedProcessExec      *ebpf.Program `ebpf:"sched_process_exec"`
 	SchedProcessExit      *ebpf.Program `ebpf:"sched_process_exit"`
@@ -827,6 +833,7 @@ func (p *TailcamPrograms) Close() error {
 		p.Ratchet,
 		p.ReclaimWork,
 		p.ReleaseBank,
+		p.Sample,
 		p.SchedMigrateTask,
 		p.SchedProcessExec,
 		p.SchedProcessExit,

@@ -14,6 +14,10 @@ func (w *walker) advice(r *Result) string {
 	if f := patternAdvice[r.Pattern]; f != nil {
 		return printable(f(w, r))
 	}
+	site := ""
+	if r.Blame.NS*2 >= r.DelayNS {
+		site = printable(siteAdvice(r))
+	}
 	for i := len(r.Chain) - 1; i >= -1; i-- {
 		a := advised{Part: &r.Blame, who: &r.Task, own: true}
 		if i >= 0 {
@@ -26,11 +30,14 @@ func (w *walker) advice(r *Result) string {
 		if a.NS*2 < r.DelayNS || f == nil || a.By == nil && a.Cause != Unexplained || i >= 0 && !followed(r, i) {
 			continue
 		}
+		if isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel; isRunning && site != "" {
+			return site // it says more than that there is something to see
+		}
 		if s := f(w, &a); s != "" {
 			return printable(s)
 		}
 	}
-	return ""
+	return site
 }
 
 // followed reports whether each culprit before a link of the chain waits for it: a link that

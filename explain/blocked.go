@@ -23,6 +23,7 @@ func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece 
 	if full.assumed {
 		p.evidence = bySleep
 	}
+	w.waitSite(t, &p, full)
 	wk := full.wake
 	if wk != nil {
 		p.waker = w.m.whoWoke(wk)

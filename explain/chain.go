@@ -8,7 +8,8 @@ import (
 // link is an element of the chain: the culprits with the same cause, largest part first.
 type link struct {
 	group
-	cut bool
+	cut    bool
+	pieces []piece // that it sums up
 }
 
 // part returns the link as its largest part.
@@ -55,7 +56,7 @@ func chain(pieces []piece, blame *Part) []link {
 		if len(groups) == 0 {
 			break
 		}
-		out = append(out, link{group: groups[0]})
+		out = append(out, link{group: groups[0], pieces: below})
 		pieces, key = below, groups[0].parts[0].key()
 	}
 	return out
@@ -77,11 +78,11 @@ func (w *walker) links(r *Result, first *group) string {
 			}
 			continue
 		case i == last && last > maxLinks:
-			b.WriteString(", the last of which " + l.words())
+			b.WriteString(", the last of which " + l.words() + l.siteText())
 		case i > 0 || first.cause != Reclaim && first.cause != Compaction && first.cause != PageFault:
-			b.WriteString(", which " + l.words())
+			b.WriteString(", which " + l.words() + l.siteText())
 		case l.parts[0].By != first.parts[0].By: // not done by the slow task itself
-			b.WriteString(", where it " + l.words())
+			b.WriteString(", where it " + l.words() + l.siteText())
 		}
 		if l.cut {
 			fmt.Fprintf(&b, " (what is deeper than %d levels is not followed)", maxDepth)

@@ -79,8 +79,9 @@ type Names struct {
 	// default a CPU is covered from its first event on.
 	Covered  map[int][]Interval
 	Syscall  func(nr int) string
-	Function func(address uint64) string
-	Device   func(dev uint32) string // major << 20 | minor
+	Function func(address uint64) string          // or of an address within, with an offset
+	Code     func(pid int, address uint64) string // function of a program
+	Device   func(dev uint32) string              // major << 20 | minor
 	Task     func(tid int) (TaskInfo, bool)
 	// Setting is what a setting of the kernel or of a disk was when the trace was taken,
 	// such as vm.dirty_bytes; Limit the same for a file of a cgroup, such as cpu.max.
@@ -163,11 +164,14 @@ func (m *model) explain(o *Outlier) Result {
 	r.Parts = sumParts(pieces, false)
 	r.Roots = sumParts(pieces, true)
 	if len(r.Parts) > 0 {
+		w.locate(r.Parts, pieces, false)
+		w.locate(r.Roots, pieces, true)
 		r.Blame = groupByCause(r.Parts)[0].parts[0]
 		w.chained = chain(pieces, &r.Blame)
 		p := longest(pieces, &r.Blame)
 		w.longestWhy, w.onTop = p.why, p.state != "blocked"
 		for i := range w.chained {
+			w.locate(w.chained[i].parts, w.chained[i].pieces, false)
 			r.Chain = append(r.Chain, w.chained[i].part())
 		}
 	}

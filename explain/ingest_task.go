@@ -23,6 +23,8 @@ func (m *model) ingestTask(ev *trace.Event, c *cpu) {
 		t.calls = m.ingestCall(t.calls, ev.Time, ev.Type == trace.SyscallEntry, call{nr: int(b.NR), name: b.Name})
 	case trace.KVM:
 		t.guests = m.ingestCall(t.guests, ev.Time, ev.Type == trace.KVMEntry, call{})
+	case trace.Stack:
+		m.ingestStack(t, ev, &b)
 	case trace.Lock:
 		if len(c.frames) == 0 {
 			m.ingestLock(t, ev, &b)

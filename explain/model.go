@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tailcam/tailcam/explain/waitsites"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -82,6 +83,8 @@ type task struct {
 	memoryWaits []memoryWait
 	guests      []call    // virtual CPU: time its guest ran
 	wakers      []wakerAt // tasks that woke it, in order; a few
+	waited      []stackAt // at the ends of its long waits, in order
+	samples     []stackAt // while it ran, in order
 }
 
 // wakerAt is a wake-up by a task.
@@ -262,6 +265,7 @@ type model struct {
 	contexts  map[contextKey]*context
 	wakes     []wake // block allocation
 	taskInfos map[int]*TaskInfo
+	sites     map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match
 }
 
 func (c call) bounds() (from, to uint64)         { return c.from, c.to }

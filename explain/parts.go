@@ -99,6 +99,12 @@ func steps(m *model, pieces []piece) []Step {
 				FromMonoNS: p.from, ToMonoNS: p.to, Task: *m.whoIs(p.task), CPU: p.cpu, Depth: depth,
 				State: p.state, Cause: p.cause, By: p.by, Why: p.why, Waker: p.waker, Count: s.count, Wait: waits[p.wait].name,
 			}
+			if p.site.Site != nil {
+				step.Site = Site{Function: p.site.Function, Words: p.site.Words}
+			}
+			if p.stack != nil {
+				step.Stack = m.frames(&p.stack.Stack)
+			}
 			if p.cause != Unexplained {
 				step.Confidence, step.Evidence = evidences[p.evidence].confidence, evidences[p.evidence].words
 			}

@@ -93,6 +93,8 @@ type Part struct {
 	// for all of them. By is the one that took most.
 	Culprits int   `json:"culprits,omitempty"`
 	GroupNS  int64 `json:"group_ns,omitempty"`
+	// Site is where it waited, or what the task did that ran, for half of it or more.
+	Site Site `json:"site,omitzero"`
 	// Cut: in a chain, its culprit waited for others, which are not followed that deep.
 	Cut bool `json:"cut,omitempty"`
 }
@@ -114,8 +116,9 @@ type Step struct {
 	Wait       string     `json:"wait,omitempty"`  // as in Part
 	Confidence Confidence `json:"confidence,omitempty"`
 	Evidence   string     `json:"evidence,omitempty"`
-	// Kernel stack of the task or its waker, innermost frame first, if the rule records
-	// it.
+	Site       Site       `json:"site,omitzero"` // if blocked: where
+	// Kernel stack of the task or its waker, innermost frame first, if the rule or the
+	// recorder's group wait records it.
 	Stack      []string `json:"stack,omitempty"`
 	WakerStack []string `json:"waker_stack,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/tailcam/tailcam/explain/waitsites"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -29,6 +30,8 @@ type piece struct {
 	wait     wait
 	cut      bool // below would be deeper than maxDepth
 	waker    *Who
+	stack    *stackAt        // blocked: at its end
+	site     waitsites.Match // blocked: where
 	below    []piece
 }
 
@@ -57,7 +60,7 @@ func (w *walker) add(list []piece, p piece) []piece {
 		l := &list[n-1]
 		if l.to == p.from && l.cause == p.cause && l.by == p.by && l.state == p.state && l.cpu == p.cpu &&
 			l.why == p.why && l.reason == p.reason && l.sampled == p.sampled && l.evidence == p.evidence && l.wait == p.wait && l.cut == p.cut &&
-			l.waker == p.waker && l.below == nil && p.below == nil {
+			l.waker == p.waker && l.stack == p.stack && l.site == p.site && l.below == nil && p.below == nil {
 			l.to = p.to
 			return list
 		}

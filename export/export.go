@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/export/flame"
+	"github.com/tailcam/tailcam/export/perfetto"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -62,6 +63,9 @@ type Options struct {
 type Result struct {
 	Events uint64  // read from the trace, those that mark outliers included
 	Damage []error // with KeepGoing
+	// Inserted are switches that the kernel left out, and the export to Perfetto has in their
+	// place: without them a task would seem to run until somebody else is seen to leave.
+	Inserted uint64
 }
 
 // source is the snapshot that is read.
@@ -159,6 +163,9 @@ func (s *source) pump(ctx context.Context, out sink, o *Options) (Result, error)
 		if err := out.Event(&ev); err != nil {
 			return r, err
 		}
+	}
+	if p, ok := out.(*perfetto.Writer); ok {
+		r.Inserted = p.Inserted()
 	}
 	return r, out.Close(s.reader.Discarded)
 }

@@ -69,7 +69,7 @@ func FuzzExport(f *testing.F) {
 			t.Fatalf("%d lines of JSON, %d of text, %d events", a, b, len(list))
 		}
 		d := decode(t, asPerfetto.Bytes())
-		assert.Assert(t, d.ftrace == len(decoded), "%d ftrace events of %d", d.ftrace, len(decoded))
+		assert.Assert(t, d.ftrace == len(decoded)+int(p.Inserted()), "%d ftrace events of %d, and %d inserted", d.ftrace, len(decoded), p.Inserted())
 		for _, s := range []*flame.Times{on, off} {
 			assert.NilError(t, s.Close().WriteFolded(&folded))
 		}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // packets is what the tests want to know of an export to Perfetto.
@@ -229,7 +230,78 @@ func TestPerfettoByProtoc(t *testing.T) {
 		assert.Check(t, m == nil, "trace.proto does not have %q", m)
 		markers := bytes.Count(text, []byte(`name: "outliers"`)) * 2
 		n := bytes.Count(text, []byte("\n    event {\n"))
-		assert.Check(t, n == int(res.Events)-markers,
-			"protoc finds %d ftrace events, the trace has %d", n, int(res.Events)-markers)
+		want := int(res.Events+res.Inserted) - markers
+		assert.Check(t, n == want, "protoc finds %d ftrace events, the trace has %d", n, want)
 	}
+}
+
+// TestPerfettoUnseen: where the kernel left out a switch, the slice of the task that had the
+// CPU ends with its last event.
+func TestPerfettoUnseen(t *testing.T) {
+	r := newRecords(1, bootNS)
+	r.swtch(0, "swapper", 0, 7, "seven")
+	r.now += 1000
+	r.wake(7, 30, "thirty")
+	r.now += 1_000_000_000 // seven left meanwhile
+	r.swtch(9, "nine", 1, 0, "swapper")
+	out, res := exported(t, writeSnapshot(t, traceOf(r), nil, nil), all(Perfetto, Stdout))
+	p := decode(t, out)
+	assert.Check(t, is.Equal(p.ftrace, int(res.Events)+2))
+	assert.Check(t, is.Equal(res.Inserted, uint64(2)))
+	var notes []string
+	for _, e := range p.events {
+		notes = append(notes, fmt.Sprintf("%d %s: %s", e.time-bootNS, p.tracks[e.track], e.name))
+	}
+	assert.Check(t, is.DeepEqual(notes, []string{"1000 CPU 1: switches not seen: seven[7] left this CPU, unseen"}))
+	var switches []string
+	each(t, out, func(_ protowire.Number, packet []byte, _ uint64) {
+		each(t, packet, func(f protowire.Number, bundle []byte, _ uint64) {
+			if f != 1 {
+				return
+			}
+			each(t, bundle, func(f protowire.Number, b []byte, _ uint64) {
+				if f == 2 {
+					switches = append(switches, switchOf(t, b))
+				}
+			})
+		})
+	})
+	assert.Check(t, is.DeepEqual(switches, []string{"0: 0 > 7", "1000: wakes", "1000: 7 > 0", "1000001000: 0 > 9", "1000001000: 9 > 0"}))
+}
+
+// switchOf describes a switch of Perfetto's ftrace events, or anything else as a wake-up.
+func switchOf(t *testing.T, event []byte) string {
+	var at, prev, next uint64
+	text := "wakes"
+	each(t, event, func(f protowire.Number, b []byte, v uint64) {
+		switch f {
+		case 1:
+			at = v - bootNS
+		case 4:
+			each(t, b, func(f protowire.Number, _ []byte, v uint64) {
+				switch f {
+				case 2:
+					prev = v
+				case 6:
+					next = v
+				}
+			})
+			text = fmt.Sprintf("%d > %d", prev, next)
+		}
+	})
+	return fmt.Sprintf("%d: %s", at, text)
+}
+
+// TestPerfettoRenamed: a task that changes its name says so where it does.
+func TestPerfettoRenamed(t *testing.T) {
+	r := newRecords(1, bootNS)
+	r.swtch(0, "swapper", 0, 7, "before")
+	r.now += 1000
+	r.swtch(7, "after", 1, 0, "swapper")
+	r.now += 1000
+	r.swtch(0, "swapper", 0, 7, "after")
+	out, _ := exported(t, writeSnapshot(t, traceOf(r), nil, nil), all(Perfetto, Stdout))
+	p := decode(t, out)
+	assert.Assert(t, is.Len(p.events, 1))
+	assert.Check(t, is.Equal(p.events[0].name, "before is called after"))
 }

@@ -59,7 +59,8 @@ var kernelNames = map[trace.Type]string{
 	trace.NetQueue: "net:net_dev_queue", trace.NetReceive: "net:netif_receive_skb", trace.NapiPoll: "napi:napi_poll",
 	trace.KVMEntry: "kvm:kvm_entry", trace.KVMExit: "kvm:kvm_exit",
 	trace.CgroupThrottle: "tailcam:cgroup_throttle", trace.CgroupUnthrottle: "tailcam:cgroup_unthrottle",
-	trace.Steal: "tailcam:steal", trace.Interrupts: "tailcam:interrupts", trace.OutlierEntry: "tailcam:entry", trace.OutlierExit: "tailcam:exit",
+	trace.Steal: "tailcam:steal", trace.Interrupts: "tailcam:interrupts",
+	trace.WaitStack: "tailcam:wait_stack", trace.Sample: "tailcam:sample", trace.OutlierEntry: "tailcam:entry", trace.OutlierExit: "tailcam:exit",
 }
 
 func kernelName(ev *trace.Event) string {

@@ -195,10 +195,13 @@ func (r *reader) histogram(n *yaml.Node, rule *Rule) {
 	}
 }
 
+// HasHistogram reports whether rules of a tracker can have a histogram.
+func HasHistogram(t Track) bool { return classes[t] != nil }
+
 func histogramTracks() []Track {
 	var list []Track
 	for _, t := range Tracks {
-		if classes[t] != nil {
+		if HasHistogram(t) {
 			list = append(list, t)
 		}
 	}

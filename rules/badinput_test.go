@@ -266,7 +266,7 @@ var badInput = []struct{ yaml, want string }{
 		"\n" + `f:1:94: unknown user "mallory"; allowed: an existing user` +
 		"\n" + `f:1:107: unknown on "fire"; allowed: snapshot, outlier, trigger`},
 	{"actions: [{run: /bin/save, on: [snapshot, trigger], if: {causes: lock, cause: locks, by_kind: disk, by: '[a]', min_share: 50, min_delay: 5}}]",
-		`f:1:58: unknown key "causes", did you mean "cause"; allowed: rule, not_rule, cause, not_cause, by_kind, not_by_kind, by, not_by, min_share, min_delay` +
+		`f:1:58: unknown key "causes", did you mean "cause"; allowed: rule, not_rule, cause, not_cause, by_kind, not_by_kind, by, not_by, confidence, not_confidence, min_share, min_delay` +
 			"\n" + `f:1:79: unknown cause "locks", did you mean "lock"; allowed: ` + strings.Join(VerdictCauses, ", ") +
 			"\n" + `f:1:95: unknown by_kind "disk"; allowed: ` + strings.Join(CulpritKinds, ", ") +
 			"\n" + `f:1:105: by "[a]" contains a bracket; allowed: the wildcards * and ?; ? also matches a bracket` +
@@ -276,7 +276,7 @@ var badInput = []struct{ yaml, want string }{
 		"\nf:1:99: snapshots of triggers belong to no rule; allowed: on: trigger among the actions of the file, beside rules"},
 	{rule("block", "actions: [{run: /bin/save, if: {cause: lock, min_delay: 5ms}, on: outlier}]"), "f:1:81: cause is not known on outlier: there is no verdict yet; allowed: on: snapshot, on: trigger"},
 	{rule("block", "actions: [{run: /bin/save, if: {}}]"), "f:1:80: if is empty; allowed: at least one condition, or no if"},
-	{rule("block", "actions: [{run: /bin/save, if: cause == lock}]"), "f:1:80: if is a string; allowed: a mapping with rule, not_rule, cause, not_cause, by_kind, not_by_kind, by, not_by, min_share, min_delay"},
+	{rule("block", "actions: [{run: /bin/save, if: cause == lock}]"), "f:1:80: if is a string; allowed: a mapping with rule, not_rule, cause, not_cause, by_kind, not_by_kind, by, not_by, confidence, not_confidence, min_share, min_delay"},
 	{rule("block", "actions: [{run: /bin/save, if: {by: [a, b], not_by: b}}]"), "f:1:101: b is in both by and not_by; allowed: each value in one of them"},
 	{rule("block", "actions: [{run: /bin/save, per: culprit, burst: 2}]"), "f:1:76: per requires every; allowed: every, such as every: 1h" +
 		"\nf:1:90: burst requires every; allowed: every, such as every: 1h"},

@@ -14,18 +14,21 @@ type Condition struct {
 	Cause, NotCause   []string // of VerdictCauses
 	ByKind, NotByKind []string // of CulpritKinds
 	By, NotBy         []string // globs on the culprit
-	MinShare          float64  // of the delay that the culprit must have, up to 1; 0: any
+	Confidence        []string // of Confidences
+	NotConfidence     []string
+	MinShare          float64 // of the delay that the culprit must have, up to 1; 0: any
 	MinDelay          time.Duration
 }
 
 // Verdict is what a Condition is about. What is not known is empty.
 type Verdict struct {
 	Rule, Cause, By, ByKind string
+	Confidence              string
 	Share                   float64 // of the delay, 0 to 1
 	Delay                   time.Duration
 }
 
-// VerdictCauses and CulpritKinds are the words of explanations.
+// VerdictCauses, CulpritKinds and Confidences are the words of explanations.
 var (
 	VerdictCauses = []string{
 		"running_user", "running_kernel", "running", "preempted", "runnable", "misplaced", "throttled", "irq", "softirq",
@@ -35,10 +38,12 @@ var (
 	CulpritKinds = []string{
 		"task", "irq", "softirq", "timer", "device", "cgroup", "hypervisor", "network", "work", "memory", "self", "unknown",
 	}
+	Confidences = []string{"seen", "inferred", "guess"}
 )
 
 var conditionKeys = []string{
-	"rule", "not_rule", "cause", "not_cause", "by_kind", "not_by_kind", "by", "not_by", "min_share", "min_delay",
+	"rule", "not_rule", "cause", "not_cause", "by_kind", "not_by_kind", "by", "not_by", "confidence", "not_confidence",
+	"min_share", "min_delay",
 }
 
 // Matches reports whether all conditions hold. Of a verdict that is not known only the
@@ -48,7 +53,8 @@ func (c *Condition) Matches(v *Verdict) bool {
 		among(c.Rule, c.NotRule, v.Rule, GlobMatch) &&
 		among(c.Cause, c.NotCause, v.Cause, equal) &&
 		among(c.ByKind, c.NotByKind, v.ByKind, equal) &&
-		among(c.By, c.NotBy, v.By, GlobMatch)
+		among(c.By, c.NotBy, v.By, GlobMatch) &&
+		among(c.Confidence, c.NotConfidence, v.Confidence, equal)
 }
 
 func equal(a, b string) bool { return a == b }
@@ -108,6 +114,10 @@ func (r *reader) conditionOf(key string, n *yaml.Node, c *Condition) {
 		c.By = globs()
 	case "not_by":
 		c.NotBy = globs()
+	case "confidence":
+		c.Confidence = words(r, n, key, Confidences)
+	case "not_confidence":
+		c.NotConfidence = words(r, n, key, Confidences)
 	case "min_share":
 		var ok bool
 		if c.MinShare, ok = r.fraction(n, key); ok && (c.MinShare <= 0 || c.MinShare > 1) {
@@ -123,7 +133,7 @@ const maxActionDelay = 24 * time.Hour
 
 // conditionContradictions finds conditions that can never hold together.
 func (r *reader) conditionContradictions(keys map[string]entry) {
-	for _, key := range []string{"rule", "cause", "by_kind", "by"} {
+	for _, key := range []string{"rule", "cause", "by_kind", "by", "confidence"} {
 		yes, both := keys[key]
 		not, ok := keys["not_"+key]
 		if !ok || !both {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestCondition(t *testing.T) {
-	lock := Verdict{Rule: "wakeup", Cause: "lock", By: "mariadbd (42)", ByKind: "task", Share: 0.8, Delay: 20 * time.Millisecond}
+	lock := Verdict{Rule: "wakeup", Cause: "lock", By: "mariadbd (42)", ByKind: "task", Confidence: "inferred", Share: 0.8, Delay: 20 * time.Millisecond}
 	unknown := Verdict{Rule: "manual"}
 	for _, c := range []struct {
 		name          string
@@ -26,6 +26,9 @@ func TestCondition(t *testing.T) {
 		{"more share", &Condition{MinShare: 0.81}, false, false},
 		{"delay", &Condition{MinDelay: 20 * time.Millisecond}, true, false},
 		{"more delay", &Condition{MinDelay: 21 * time.Millisecond}, false, false},
+		{"confidence", &Condition{Confidence: []string{"seen", "inferred"}}, true, false},
+		{"more confidence", &Condition{Confidence: []string{"seen"}}, false, false},
+		{"no guess", &Condition{NotConfidence: []string{"guess"}}, true, true},
 		{"rule", &Condition{Rule: []string{"wake*", "manual"}}, true, true},
 		{"not the rule", &Condition{NotRule: []string{"manual"}}, true, false},
 	} {

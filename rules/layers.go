@@ -94,6 +94,9 @@ func readSources(list []source) (content, map[string]Errors) {
 			errs[l.file] = append(errs[l.file], r.errs...)
 		}
 	}
+	for _, e := range checkSLOs(all.rules) {
+		errs[e.Pos.File] = append(errs[e.Pos.File], e)
+	}
 	for file := range errs {
 		errs[file] = errs[file].tidy()
 	}

@@ -20,9 +20,13 @@ type TriggerSpec struct {
 	PSI   *PSISource
 	Kmsg  []KernelMessage // messages of the kernel's log
 	Probe *ProbeSource
+
+	Coredump *CoredumpSource
+	Alert    *AlertSource
+	SLO      *SLOSource
 	// Target is whose time is explained: the thread of PID, or one of the threads that
-	// run where the conditions of Places hold. Sources that name a task (kmsg, oom)
-	// are limited to tasks there.
+	// run where the conditions of Places hold. Sources that name a task (kmsg, oom,
+	// coredump) are limited to tasks there.
 	Target Target
 }
 
@@ -33,6 +37,12 @@ func (t *TriggerSpec) Source() string {
 		return sourcePSI
 	case t.Probe != nil:
 		return sourceProbe
+	case t.Coredump != nil:
+		return sourceCoredump
+	case t.Alert != nil:
+		return sourceAlert
+	case t.SLO != nil:
+		return sourceSLO
 	case slices.Equal(t.Kmsg, []KernelMessage{OutOfMemory}):
 		return sourceOOM
 	}
@@ -107,7 +117,7 @@ var (
 	triggerKeys = []string{"name", "track", "on", "target", "snapshot", "actions", "extend"}
 	probeLimits = []string{"threshold", "timeout"}
 	targetKeys  = []string{"pid", "cgroup", "unit", "container", "pod", "namespace", "last"}
-	sources     = []string{sourcePSI, sourceKmsg, sourceOOM, sourceProbe}
+	sources     = []string{sourcePSI, sourceKmsg, sourceOOM, sourceProbe, sourceCoredump, sourceAlert, sourceSLO}
 	psiKeys     = append([]string{"cgroup"}, PSIResources...)
 )
 
@@ -141,7 +151,9 @@ func (r *reader) trigger(n *yaml.Node, keys map[string]entry, rule *Rule) {
 			r.fail(e.key, "on: {probe: …}", "%s does not apply to this trigger", key)
 		}
 	}
-	if e, ok := keys["target"]; ok {
+	if e, ok := keys["target"]; ok && rule.Trigger.SLO != nil { // its target is an outlier
+		r.fail(e.key, "on: psi, oom, kmsg, probe, coredump, alert", "target does not apply to slo")
+	} else if ok {
 		rule.Trigger.Target = r.target(e.value)
 	}
 	if e, ok := keys["snapshot"]; ok {
@@ -161,8 +173,12 @@ func (r *reader) source(n *yaml.Node, rule map[string]entry, to *Rule) {
 			t.Kmsg = []KernelMessage{OutOfMemory}
 		case sourceKmsg:
 			t.Kmsg = kernelMessages
+		case sourceCoredump:
+			t.Coredump = &CoredumpSource{}
+		case sourceAlert:
+			t.Alert = &AlertSource{}
 		default:
-			r.fail(n, "oom, kmsg, or a mapping with one of "+strings.Join(sources, ", "), "on: %q has no settings, or is unknown", cut(n.Value))
+			r.fail(n, "oom, kmsg, coredump, alert, or a mapping with one of "+strings.Join(sources, ", "), "on: %q has no settings, or is unknown", cut(n.Value))
 		}
 		return
 	}
@@ -182,6 +198,12 @@ func (r *reader) source(n *yaml.Node, rule map[string]entry, to *Rule) {
 			t.Kmsg = words(r, e.value, "kmsg", kernelMessages)
 		case sourceProbe:
 			t.Probe = r.probe(e.value, rule, to)
+		case sourceCoredump:
+			t.Coredump = r.coredump(e.value)
+		case sourceAlert:
+			t.Alert = r.alert(e.value)
+		case sourceSLO:
+			t.SLO = r.slo(e.value)
 		case sourceOOM:
 			r.fail(e.value, "on: oom", "oom has no settings")
 		}

@@ -27,13 +27,42 @@ func TestTriggers(t *testing.T) {
 	assert.Check(t, len(Tracked(list)) == 1 && len(Triggers(list)) == 5)
 }
 
+// TestMoreTriggers: what core dumps, alerts and promises match.
+func TestMoreTriggers(t *testing.T) {
+	list, err := Parse("f", []byte(`rules:
+  - {name: f, track: offcpu, threshold: 1ms, histogram: true}
+  - {name: g, track: trigger, on: coredump}
+  - {name: h, track: trigger, on: {coredump: {signals: [SIGSEGV, SIGABRT], comm: "pos*", undumped: true}}}
+  - {name: i, track: trigger, on: {alert: {name: [High*], labels: {severity: [page, ticket], instance: "here:*"}}}}
+  - {name: j, track: trigger, on: alert}
+  - {name: k, track: trigger, on: {slo: "p99.9(f) < 20ms over 5m"}}
+  - {name: l, track: trigger, on: {slo: {objective: p50(wakeup)<1ms over 5s, min_events: 7}}}
+`), testMachine{})
+	assert.NilError(t, err)
+	every, some := list[1].Trigger.Coredump, list[2].Trigger.Coredump
+	assert.Check(t, every.Wants("SIGXCPU", "a", true) && !every.Wants("SIGSEGV", "a", false))
+	assert.Check(t, some.Wants("SIGSEGV", "postgres", false) && !some.Wants("SIGSEGV", "bash", true) && !some.Wants("SIGBUS", "postgres", true))
+	labels := map[string]string{"alertname": "HighLatency", "severity": "page", "instance": "here:9100"}
+	alert, all := list[3].Trigger.Alert, list[4].Trigger.Alert
+	assert.Check(t, alert.Matches(labels) && all.Matches(labels) && all.Matches(nil) && !alert.Matches(nil))
+	labels["instance"] = "there:9100"
+	assert.Check(t, !alert.Matches(labels))
+	slo := *list[5].Trigger.SLO
+	assert.DeepEqual(t, slo, SLOSource{Of: "f", Quantile: 0.9990000000000001, Below: 20 * time.Millisecond, Over: 5 * time.Minute, MinEvents: 10000})
+	assert.Equal(t, slo.String(), "p99.9(f) < 20ms over 5m")
+	assert.DeepEqual(t, *list[6].Trigger.SLO, SLOSource{Of: "wakeup", Quantile: 0.5, Below: time.Millisecond, Over: 5 * time.Second, MinEvents: 7})
+	for i, want := range []string{"coredump", "coredump", "alert", "alert", "slo", "slo"} {
+		assert.Equal(t, list[i+1].Trigger.Source(), want)
+	}
+}
+
 // TestBadTriggers: each mistake beside what is said of it.
 func TestBadTriggers(t *testing.T) {
 	const psi = "; allowed: " + psiAllowed
 	for _, c := range []struct{ more, want string }{
-		{"x: 1", "f:1:9: rule has no on; allowed: on: with one of psi, kmsg, oom, probe\n" + `f:1:35: unknown key "x"` + ruleAllowed},
-		{"on: psi", `f:1:39: on: "psi" has no settings, or is unknown; allowed: oom, kmsg, or a mapping with one of psi, kmsg, oom, probe`},
-		{"on: {}", "f:1:39: on has 0 sources; allowed: one of psi, kmsg, oom, probe; others in separate rules"},
+		{"x: 1", "f:1:9: rule has no on; allowed: on: with one of psi, kmsg, oom, probe, coredump, alert, slo\n" + `f:1:35: unknown key "x"` + ruleAllowed},
+		{"on: psi", `f:1:39: on: "psi" has no settings, or is unknown; allowed: oom, kmsg, coredump, alert, or a mapping with one of psi, kmsg, oom, probe, coredump, alert, slo`},
+		{"on: {}", "f:1:39: on has 0 sources; allowed: one of psi, kmsg, oom, probe, coredump, alert, slo; others in separate rules"},
 		{"on: {kmsg: [hung]}", `f:1:47: unknown kmsg "hung"; allowed: hung_task, soft_lockup, hard_lockup, rcu_stall`},
 		{"on: {oom: 4}", "f:1:45: oom has no settings; allowed: on: oom"},
 		{"on: {psi: {}}", "f:1:45: psi has no trigger; allowed: cpu, memory, io, irq"},
@@ -51,6 +80,24 @@ func TestBadTriggers(t *testing.T) {
 		{"on: {probe: {http: 'http://u:p@x'}}", `f:1:54: http: invalid URL "http://u:p@x"; allowed: ` + probeURLAllowed},
 		{"on: {probe: {tcp: 'x'}}", `f:1:53: tcp: invalid address "x"; allowed: HOST:PORT, such as 127.0.0.1:5432`},
 		{"on: {probe: {tcp: 'x:99'}}, threshold: 2s, timeout: 1s", "f:1:87: timeout 1s is below the threshold; allowed: at least the threshold, 2s, or no threshold"},
+	} {
+		_, err := Parse("f", []byte("rules: [{name: a, track: trigger, "+c.more+"}]"), testMachine{})
+		assert.Check(t, err != nil && err.Error() == c.want, "%s:\n got %v\nwant %s", c.more, err, c.want)
+	}
+	for _, c := range []struct{ more, want string }{
+		{"on: {coredump: {signals: [SIGTERM]}}", `f:1:61: unknown signals "SIGTERM"; allowed: SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGSEGV, SIGBUS, SIGSYS, SIGXCPU, SIGXFSZ`},
+		{"on: {coredump: {undumped: often}}", "f:1:61: undumped is a string; allowed: true, false"},
+		{"on: {alert: {labels: [a]}}", "f:1:56: labels is a list; allowed: a mapping of label names to globs"},
+		{"on: {alert: {labels: {a-b: c}}}", `f:1:57: invalid label name "a-b"; allowed: letters, digits and _, such as severity`},
+		{"on: {alert: {labels: {a: b, a: c}}}", "f:1:63: duplicate label a; allowed: each label once, with a list of globs"},
+		{"on: {slo: p99 < 2ms}", `f:1:45: slo: invalid objective "p99 < 2ms"; allowed: ` + sloAllowed},
+		{"on: {slo: p0(b) < 2ms over 5m}", "f:1:45: slo: invalid quantile p0; allowed: p1 to p99.9999"},
+		{"on: {slo: p99(b) < 2 over 5m}", "f:1:45: slo: limit 2 has no unit; allowed: " + sloAllowed + "; a window from 5s to 24h"},
+		{"on: {slo: p99(b) < 2ms over 1s}", "f:1:45: slo: window 1s is too short; allowed: " + sloAllowed + "; a window from 5s to 24h"},
+		{"on: {slo: {min_events: 3}}", "f:1:45: slo has no objective; allowed: objective: " + sloAllowed},
+		{"on: {slo: p99(b) < 2ms over 5m}", `f:1:9: slo: there is no rule and no tracker "b"; allowed: the name of a rule, or track wakeup, offcpu, syscall, block, irq, softirq, pair, span, workqueue`},
+		{"on: {slo: p99(a) < 2ms over 5m}", "f:1:9: slo: rule a has no histogram; allowed: histogram: true in that rule"},
+		{"on: {slo: p99(block) < 2ms over 5m}, target: {pid: 4}", "f:1:72: target does not apply to slo; allowed: on: psi, oom, kmsg, probe, coredump, alert"},
 	} {
 		_, err := Parse("f", []byte("rules: [{name: a, track: trigger, "+c.more+"}]"), testMachine{})
 		assert.Check(t, err != nil && err.Error() == c.want, "%s:\n got %v\nwant %s", c.more, err, c.want)

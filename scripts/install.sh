@@ -70,7 +70,7 @@ done
 put "$usr/share/tailcam/schemas" configs/schemas/*.json
 put "$root$doc/examples/rules.more" configs/rules.more/*.yaml
 put "$root$doc/examples/systemd" configs/systemd/*.conf
-put "$root$doc/examples/prometheus" configs/prometheus/alerts.yaml
+put "$root$doc/examples/prometheus" configs/prometheus/alerts.yaml configs/prometheus/alertmanager.yaml
 put "$root$doc/examples/fleet" configs/fleet/*.yaml
 put "$root$doc/examples/fleet/clickhouse" configs/fleet/clickhouse/*.sql
 put "$root$doc/examples/fleet/loki" configs/fleet/loki/*.logql

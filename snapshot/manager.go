@@ -70,6 +70,8 @@ type Options struct {
 	// Explain explains the outliers of m from the trace in dir. An error is noted in
 	// the snapshot. Nil: no explanation.
 	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
+	// Usual adds to outliers what such delays usually are; nil: it is not told.
+	Usual func([]events.Outlier)
 	// Shed tells what the recorder and the rules did without between two times of
 	// CLOCK_MONOTONIC in nanoseconds, and a note on it; nil: nothing.
 	Shed func(from, to uint64) (parts []ShedPart, note string)

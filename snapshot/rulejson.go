@@ -133,16 +133,20 @@ type ActionJSON struct {
 
 // ConditionJSON is rules.Condition.
 type ConditionJSON struct {
-	Rule       []string `json:"rule,omitempty"`
-	NotRule    []string `json:"not_rule,omitempty"`
-	Cause      []string `json:"cause,omitempty"`
-	NotCause   []string `json:"not_cause,omitempty"`
-	ByKind     []string `json:"by_kind,omitempty"`
-	NotByKind  []string `json:"not_by_kind,omitempty"`
-	By         []string `json:"by,omitempty"`
-	NotBy      []string `json:"not_by,omitempty"`
-	MinShare   float64  `json:"min_share,omitempty"`
-	MinDelayNS int64    `json:"min_delay_ns,omitempty"`
+	Rule      []string `json:"rule,omitempty"`
+	NotRule   []string `json:"not_rule,omitempty"`
+	Cause     []string `json:"cause,omitempty"`
+	NotCause  []string `json:"not_cause,omitempty"`
+	ByKind    []string `json:"by_kind,omitempty"`
+	NotByKind []string `json:"not_by_kind,omitempty"`
+	By        []string `json:"by,omitempty"`
+	NotBy     []string `json:"not_by,omitempty"`
+
+	Confidence    []string `json:"confidence,omitempty"`
+	NotConfidence []string `json:"not_confidence,omitempty"`
+
+	MinShare   float64 `json:"min_share,omitempty"`
+	MinDelayNS int64   `json:"min_delay_ns,omitempty"`
 }
 
 // ActionLimitJSON is rules.ActionLimit.
@@ -207,7 +211,7 @@ func actionJSON(a *rules.Action) ActionJSON {
 	if c := a.If; c != nil {
 		out.If = &ConditionJSON{
 			Rule: c.Rule, NotRule: c.NotRule, Cause: c.Cause, NotCause: c.NotCause, ByKind: c.ByKind, NotByKind: c.NotByKind,
-			By: c.By, NotBy: c.NotBy, MinShare: c.MinShare, MinDelayNS: int64(c.MinDelay),
+			By: c.By, NotBy: c.NotBy, Confidence: c.Confidence, NotConfidence: c.NotConfidence, MinShare: c.MinShare, MinDelayNS: int64(c.MinDelay),
 		}
 	}
 	if l := a.Limit; l != nil {

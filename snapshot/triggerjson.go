@@ -4,12 +4,37 @@ import "github.com/tailcam/tailcam/rules"
 
 // TriggerJSON is rules.TriggerSpec; absent fields have no condition.
 type TriggerJSON struct {
-	Source   string                `json:"source"`           // psi, kmsg, oom, probe
+	Source   string                `json:"source"`           // psi, kmsg, oom, probe, coredump, alert, slo
 	Cgroup   string                `json:"cgroup,omitempty"` // psi; absent: the machine
 	PSI      []PSIJSON             `json:"psi,omitempty"`
 	Messages []rules.KernelMessage `json:"messages,omitempty"` // kmsg
 	Probe    *ProbeJSON            `json:"probe,omitempty"`
 	Target   *TargetJSON           `json:"target,omitempty"`
+	Coredump *CoredumpJSON         `json:"coredump,omitempty"`
+	Alert    *AlertJSON            `json:"alert,omitempty"`
+	SLO      *SLOJSON              `json:"slo,omitempty"`
+}
+
+// CoredumpJSON is rules.CoredumpSource.
+type CoredumpJSON struct {
+	Signals  []string `json:"signals,omitempty"`
+	Comm     []string `json:"comm,omitempty"`
+	Undumped bool     `json:"undumped,omitempty"`
+}
+
+// AlertJSON is rules.AlertSource: lists of globs.
+type AlertJSON struct {
+	Name   []string            `json:"name,omitempty"`
+	Labels map[string][]string `json:"labels,omitempty"`
+}
+
+// SLOJSON is rules.SLOSource.
+type SLOJSON struct {
+	Of        string  `json:"of"` // a rule or a tracker
+	Quantile  float64 `json:"quantile"`
+	BelowNS   int64   `json:"below_ns"`
+	OverNS    int64   `json:"over_ns"`
+	MinEvents uint64  `json:"min_events"`
 }
 
 // PSIJSON is rules.PSITrigger.
@@ -51,6 +76,21 @@ func triggerJSON(t *rules.TriggerSpec) *TriggerJSON {
 	}
 	if p := t.Probe; p != nil {
 		out.Probe = &ProbeJSON{p.HTTP, p.TCP, int64(p.Every)}
+	}
+	if c := t.Coredump; c != nil {
+		out.Coredump = &CoredumpJSON{c.Signals, c.Comm, c.Undumped}
+	}
+	if a := t.Alert; a != nil {
+		out.Alert = &AlertJSON{Name: a.Name}
+		for _, l := range a.Labels {
+			if out.Alert.Labels == nil {
+				out.Alert.Labels = map[string][]string{}
+			}
+			out.Alert.Labels[l.Name] = l.Value
+		}
+	}
+	if s := t.SLO; s != nil {
+		out.SLO = &SLOJSON{s.Of, s.Quantile, int64(s.Below), int64(s.Over), s.MinEvents}
 	}
 	if to := &t.Target; to.Named() || to.Last != 0 {
 		out.Target = &TargetJSON{

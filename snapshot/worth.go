@@ -77,18 +77,23 @@ func Culprit(e *events.Explained) string {
 	return culpritOf(e.Cause, e.ByKind, e.By)
 }
 
-// culpritOf names a culprit without its numbers: kworker/3:1 and kworker/0:2 are one,
-// and so is a task after a restart. Devices keep theirs: sda1 is not sdb1.
+// culpritOf names a culprit and what it does, without its numbers.
 func culpritOf(cause, kind, by string) string {
-	if kind == "task" {
-		by = strings.TrimSpace(strings.Map(func(r rune) rune {
-			if '0' <= r && r <= '9' {
-				return -1
-			}
-			return r
-		}, by))
+	return strings.TrimSpace(cause + " " + CulpritName(kind, by))
+}
+
+// CulpritName is the name of a culprit without its numbers: kworker/3:1 and kworker/0:2 are
+// one, and so is a task after a restart. Devices keep theirs: sda1 is not sdb1.
+func CulpritName(kind, by string) string {
+	if kind != "task" {
+		return by
 	}
-	return strings.TrimSpace(cause + " " + by)
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, by))
 }
 
 // readWorth reads the claims of the snapshot in dir from worth.json. It reports false if

@@ -188,6 +188,9 @@ func (m *Manager) fill(dir string, j *job) error {
 	for i := range j.meta.Outliers {
 		j.meta.Outliers[i].Complete(noWait)
 	}
+	if m.opts.Usual != nil {
+		m.opts.Usual(j.meta.Outliers)
+	}
 	m.writing.advance(stepExplain)
 	why := m.explain(traceDir, &j.meta, &names)
 	m.writing.advance("write " + j.meta.ID)

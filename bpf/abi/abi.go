@@ -83,6 +83,18 @@ const (
 	Staged     = 32
 )
 
+// WaitStacks is struct wait_stacks, counters.h.
+type WaitStacks struct {
+	_               structs.HostLayout
+	WindowNs        uint64
+	Uninterruptible uint64
+	Interruptible   uint64
+	LeftOut         uint64
+	Taken           uint64
+	TakenNs         uint64
+	_               [2]uint64
+}
+
 // CpuState is struct cpu_state, counters.h.
 type CpuState struct {
 	_              structs.HostLayout
@@ -113,6 +125,7 @@ type CpuState struct {
 	InHrtimer      uint32
 	HrtimerTid     uint32
 	Span           SpanLosses
+	Waits          WaitStacks
 	Percpu         uint64
 	Delays         [32]uint64
 	Segments       [256]RunSegment
@@ -122,6 +135,38 @@ type CpuState struct {
 type Forget struct {
 	_   structs.HostLayout
 	Tid uint32
+}
+
+// enum death_size, death.h.
+const (
+	DeathArgs = 256
+	Deaths    = 1024
+	DeathRing = 0x10000
+)
+
+// enum death_status, death.h.
+const (
+	DeathSignal = 127
+	DeathDumped = 128
+)
+
+// Death is struct death, death.h.
+type Death struct {
+	_         structs.HostLayout
+	SignalNs  uint64
+	ExitNs    uint64
+	Cgroup    uint64
+	Address   uint64
+	Pid       uint32
+	Tid       uint32
+	Uid       uint32
+	Code      int32
+	Sender    uint32
+	Status    uint32
+	ArgsBytes uint32
+	_         uint32
+	Comm      [16]byte
+	Args      [256]byte
 }
 
 // enum histogram_size, histogram.h.
@@ -570,6 +615,7 @@ const (
 	ShortSize     = 32
 	RecordNameLen = 24
 	SyscallArgs   = 5
+	StackFrames   = 7
 )
 
 // enum record_type, record.h.
@@ -618,7 +664,9 @@ const (
 	RecInterrupts      = 42
 	RecIrq             = 43
 	RecSoftirq         = 44
-	RecordTypes        = 45
+	RecWait            = 45
+	RecSample          = 46
+	RecordTypes        = 47
 )
 
 // enum record_form, record.h.
@@ -875,6 +923,21 @@ type RecordSteal struct {
 	_        [32]uint8
 }
 
+// enum stack_kind, record.h.
+const (
+	StackKernel = 1
+	StackUser   = 2
+)
+
+// RecordStack is struct record_stack, record.h.
+type RecordStack struct {
+	_    structs.HostLayout
+	Pid  uint32
+	Kind uint16
+	High [7]uint16
+	Low  [7]uint32
+}
+
 // Record is struct record, record.h.
 type Record struct {
 	_      structs.HostLayout
@@ -979,6 +1042,10 @@ const (
 	OffInterruptsCount   = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.Count))
 	OffInterruptsVec     = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.Vec))
 	OffInterruptsSampled = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.Sampled))
+	OffStackPid          = OffRaw + int(unsafe.Offsetof(RecordStack{}.Pid))
+	OffStackKind         = OffRaw + int(unsafe.Offsetof(RecordStack{}.Kind))
+	OffStackHigh         = OffRaw + int(unsafe.Offsetof(RecordStack{}.High))
+	OffStackLow          = OffRaw + int(unsafe.Offsetof(RecordStack{}.Low))
 )
 
 // ShortSwitch is struct short_switch, record.h.

@@ -14,6 +14,17 @@ enum run_history {
 	STAGED = 32,	   /* delays that are counted together; power of two */
 };
 
+/* Stacks of long waits that a CPU has taken (REC_WAIT). */
+struct wait_stacks {
+	__u64 window_ns; /* when the window began in which so many were taken: */
+	__u64 uninterruptible;
+	__u64 interruptible;
+	__u64 left_out; /* uninterruptible ones beyond the limit */
+	__u64 taken;	/* and how long that took: its price */
+	__u64 taken_ns;
+	__u64 _pad[2];
+};
+
 /* One CPU's own lines: written by that CPU only, read by all. */
 struct cpu_state {
 	/* What each switch needs fills the first cache line. */
@@ -42,6 +53,7 @@ struct cpu_state {
 	__u64 later_switches;
 	__u32 in_hrtimer, hrtimer_tid; /* a timer expires, on top of this task */
 	struct span_losses span;
+	struct wait_stacks waits;
 	__u64 percpu;	      /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
 	__u64 delays[STAGED]; /* of wakeup and offcpu, which their histograms do not have yet: ns << 1 | tracker */
 	struct run_segment segments[RUN_HISTORY];

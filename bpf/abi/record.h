@@ -12,6 +12,7 @@ enum record_size {
 	SHORT_SIZE = 32,      /* of a short record: two share a cache line */
 	RECORD_NAME_LEN = 24, /* of a work queue, or a network device */
 	SYSCALL_ARGS = 5,     /* of six */
+	STACK_FRAMES = 7,     /* of a stack, the innermost */
 };
 
 /* Types of flight-recorder records. Numbers are never reused. */
@@ -61,6 +62,8 @@ enum record_type {
 	/* From here on: a whole run, written at its end. Readers turn it into entry and exit. */
 	REC_IRQ = 43,
 	REC_SOFTIRQ = 44,
+	REC_WAIT = 45,
+	REC_SAMPLE = 46,
 	RECORD_TYPES,
 };
 
@@ -305,6 +308,23 @@ struct record_steal {
 	__u8 _pad[32];
 };
 
+enum stack_kind {
+	STACK_KERNEL = 1,
+	STACK_USER = 2, /* by frame pointers: of programs without them, the innermost frame alone is right */
+};
+
+/*
+ * REC_WAIT: where record.tid has waited, when it gets a CPU again after a long wait. REC_SAMPLE:
+ * where it is while it runs. Addresses have 48 bits, those of the kernel with the 49th and all
+ * further ones set; 0: there are no more frames.
+ */
+struct record_stack {
+	__u32 pid;
+	__u16 kind; /* enum stack_kind */
+	__u16 high[STACK_FRAMES];
+	__u32 low[STACK_FRAMES];
+};
+
 /* One flight-recorder record: 64 bytes, one cache line. */
 struct record {
 	__u16 type;    /* enum record_type */
@@ -334,6 +354,7 @@ struct record {
 		struct record_kvm kvm;
 		struct record_steal steal;
 		struct record_interrupts interrupts;
+		struct record_stack stack;
 	};
 };
 

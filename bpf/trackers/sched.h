@@ -12,6 +12,7 @@
 #include "lib/run_history.h"
 #include "lib/stacks.h"
 #include "lib/timeout_scan.h"
+#include "recorder/stack.h"
 #include "trackers/sched_table.h"
 
 /* -------------------------------------------------------------------- entry */
@@ -231,7 +232,7 @@ static __always_inline void sched_waited(struct task_struct *next, struct task_s
 }
 
 /* next gets the CPU. */
-static __always_inline void sched_switch_in(struct task_struct *next, u32 tid, struct cpu_state *me, u64 now)
+static __always_inline void sched_switch_in(void *ctx, struct task_struct *next, u32 tid, struct cpu_state *me, u64 now)
 {
 	struct sched_wait w = {.now = now};
 	struct task_slot *slot;
@@ -266,6 +267,8 @@ static __always_inline void sched_switch_in(struct task_struct *next, u32 tid, s
 	w.start = off;
 	if (track_offcpu && off)
 		sched_waited(next, slot, TRACK_OFFCPU, me, &w, floor_offcpu[kthread][state_class(slot->state)]);
+	if (record_wait && off && wait_is_long(next, slot->state, w.runnable - off))
+		record_wait_stack(ctx, next, me, slot->state, now);
 	task_clear(slot);
 }
 

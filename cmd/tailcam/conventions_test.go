@@ -72,6 +72,7 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"outlier":       {"intSlice", "", "numbers"},
 	"output":        {"text|json|yaml", "o", "text|json|yaml"},
 	"rule":          {"string", "", "rule"},
+	"rules":         {"stringSlice", "", "files"},
 	"since":         {"duration", "", "duration"},
 	"snapshots-dir": {"string", "", "directory"},
 	"snapshot-url":  {"string", "", "template"},
@@ -178,7 +179,7 @@ func TestData(t *testing.T) {
 		"snapshots pin":  "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
 		"snapshots rm": "", "snapshots prune": "snapshots prune --dry-run --keep-count 1", "reload": "reload",
 		"threshold list": "threshold list", "threshold set": "threshold set wakeup 2ms", "threshold clear": "threshold clear --all",
-		"uninstall-check": "",
+		"uninstall-check": "", "record": "",
 	}
 	for _, cmd := range commands() {
 		if cmd.Flags().Lookup("output") == nil {

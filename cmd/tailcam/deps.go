@@ -11,6 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/demo"
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/internal/logs"
+	"github.com/tailcam/tailcam/internal/record"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -32,6 +33,8 @@ type deps struct {
 	daemon func(ctx context.Context, cfg *config.Config, l *logs.Logs) error
 	// demo provokes latencies and prints what was caught.
 	demo func(ctx context.Context, c *cli) error
+	// record watches while a command runs.
+	record func(ctx context.Context, o *record.Options) (*record.Report, error)
 }
 
 // newDeps returns the real ones.
@@ -57,5 +60,6 @@ func newDeps() deps {
 			}
 			return demo.Run(ctx, o)
 		},
+		record: record.Run,
 	}
 }

@@ -144,6 +144,9 @@ func (c *cli) printExplanation(r *explain.Report, m *snapshot.Meta, o *explainOp
 		}
 		c.out.Printf("%s\n", c.out.Paint(term.Dim,
 			fmt.Sprintf("%s  rule %s", term.Time(m.Outliers[i].Time), term.Clean(r.Outliers[i].Rule))))
+		if usual := term.Usual(&m.Outliers[i]); usual != "" {
+			c.out.Printf("%s\n", c.out.Paint(term.Dim, "usually "+usual))
+		}
 		timeline.Print(c.out, &r.Outliers[i])
 		if o.path {
 			c.out.Printf("\n")

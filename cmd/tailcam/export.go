@@ -128,5 +128,8 @@ func (c *cli) export(ctx context.Context, dir string, o *export.Options) error {
 	for _, damage := range r.Damage {
 		c.err.Printf("%s skipped: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(damage.Error()))
 	}
+	if r.Inserted > 0 {
+		c.err.Printf("the kernel left out switches: the export has %d in their place (track \"switches not seen\")\n", r.Inserted)
+	}
 	return nil
 }

@@ -79,6 +79,8 @@ func (f *fake) Subscribe(rule, after string) (*api.Subscription, error) {
 	return s, err
 }
 
+func (f *fake) Alert(*api.Alert) (wanted, fired int) { return 0, 0 }
+
 func (f *fake) Trigger(_ context.Context, req *api.TriggerRequest) (*api.Triggered, error) {
 	if req.Reason == "full" {
 		return nil, errors.New("disk full: free some space")

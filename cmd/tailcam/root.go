@@ -90,7 +90,8 @@ before each one from an always-on flight recorder.
 
 Exit status: 0 done, 1 failed; what to change is on standard error, 2 usage error: an unknown
 command or flag, a wrong argument or a malformed value; nothing was done, 3 nothing came: "wait"
-timed out, or there is no snapshot yet to explain, show, export or compare.`,
+timed out, or there is no snapshot yet to explain, show, export or compare; of "record": rules
+fired.`,
 		Example: "  sudo tailcam demo              # one latency of each kind, caught and explained\n" +
 			"  sudo systemctl start tailcam   # watch, with the shipped rules and yours\n" +
 			"  tailcam status                 # what it has seen, and what it costs\n" +
@@ -135,13 +136,13 @@ timed out, or there is no snapshot yet to explain, show, export or compare.`,
 		}
 		for _, cmd := range commands {
 			cmd.GroupID = title
-			if cmd.Name() != "check" && cmd.ValidArgsFunction == nil { // check takes files
+			if cmd.Name() != "check" && cmd.Name() != "record" && cmd.ValidArgsFunction == nil { // these take files
 				cmd.ValidArgsFunction = cobra.NoFileCompletions
 			}
 		}
 		root.AddCommand(commands...)
 	}
-	group("Basic commands:", newDemo(c), newCheck(c), newRun(c))
+	group("Basic commands:", newDemo(c), newCheck(c), newRun(c), newRecord(c))
 	group("Monitoring commands:", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
 	group("Analysis commands (no daemon needed):", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
 	group("Runtime settings:", newThreshold(c), newPause(c), newResume(c), newReload(c))

@@ -11,6 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/internal/fleet"
 	"github.com/tailcam/tailcam/internal/leftovers"
+	"github.com/tailcam/tailcam/internal/record"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -39,6 +40,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[fleet.Event]():       "fleet-event",
 	reflect.TypeFor[fleet.Top]():         "fleet-top",
 	reflect.TypeFor[pinning]():           "pin",
+	reflect.TypeFor[record.Report]():     "record",
 	reflect.TypeFor[removal]():           "removal",
 	reflect.TypeFor[takenSnapshot]():     "taken-snapshot",
 	reflect.TypeFor[topJSON]():           "top",

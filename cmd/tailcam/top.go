@@ -46,8 +46,9 @@ counted once.
 
 The snapshots on disk are read. If the daemon is running, the outliers that it
 remembers (see tailcam events) and that have no snapshot are added as unexplained.
---by cgroup adds up by the cgroup of the culprit, --by pattern by what the latency looks like, such
-as lock convoy or CPU saturation.
+--by cgroup, unit, pod and container add up by where the culprit runs; devices and
+interrupts keep their names. --by pattern adds up by what the latency looks like, such as
+lock convoy or CPU saturation.
 
 With --fleet, the outliers of all machines are added up, by the engine to which a
 collector sends them: the last 24 hours unless --since says otherwise. Culprits and
@@ -55,7 +56,7 @@ causes have the time of the largest part of each outlier. --since-release also s
 with which release the time of a row, per host and hour, at least doubled.
 The URL is clickhouse://USER@HOST/DATABASE (HTTP, port 8123), http[s]://USER@HOST:PORT/DATABASE,
 or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPasswordEnv + ` or a file.`,
-		Example: "  tailcam top --since 1h\n  tailcam top --by cgroup --since 7d -o json\n" +
+		Example: "  tailcam top --since 1h\n  tailcam top --by unit\n  tailcam top --by cgroup --since 7d -o json\n" +
 			"  tailcam top --fleet https://reader@clickhouse.example:8443/default --by host\n" +
 			"  tailcam top --fleet clickhouse://reader@clickhouse.example --since 14d --since-release --where pod=web-1",
 		Args:              noArgs,
@@ -90,8 +91,8 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup or pattern; with --fleet culprit, cause, rule, host,\n"+
-		"unit, pod, namespace, container, version, kernel or release")
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container or pattern; with --fleet culprit,\n"+
+		"cause, rule, host, unit, pod, namespace, container, version, kernel or release")
 	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if f.url != "" {
 			return words(fleet.Keys, ""), cobra.ShellCompDirectiveNoFileComp
@@ -239,7 +240,7 @@ func rowName(by string, r *catalog.Row) string {
 	if words := explain.Pattern(r.Name).Words(); by == catalog.ByPattern && words != "" {
 		return words
 	}
-	if r.Kind == explain.KindUnknown || r.Kind == by {
+	if by != catalog.ByCulprit && !keepsName(by, r) || r.Kind == explain.KindUnknown {
 		return term.Clean(r.Name)
 	}
 	return term.Who(&explain.Who{Kind: nameKind(r.Kind), Name: r.Name})
@@ -251,6 +252,11 @@ func nameKind(kind string) string {
 		return ""
 	}
 	return kind
+}
+
+// keepsName reports whether a row is of a culprit that runs nowhere, such as a device.
+func keepsName(by string, r *catalog.Row) bool {
+	return r.Kind != by && r.Kind != catalog.KindNone && r.Kind != explain.KindUnknown
 }
 
 func rowStyle(by string, r *catalog.Row) term.Style {
@@ -272,7 +278,7 @@ func largestParts(by string, r *catalog.Row) string {
 			break
 		}
 		name := term.Clean(r.Of[i].Name)
-		if by == catalog.ByCulprit || by == catalog.ByCgroup && r.Kind != by && r.Kind != explain.KindUnknown {
+		if by == catalog.ByCulprit || catalog.IsPlace(by) && keepsName(by, r) {
 			name = term.CauseWords(explain.Cause(r.Of[i].Name))
 		}
 		if r.Of[i].NS < r.NS-r.NS/200 {

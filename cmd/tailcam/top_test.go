@@ -43,12 +43,16 @@ sda      22.0ms    44%  █████▎          1  disk       22.0ms  202611
 		!strings.Contains(stdout, "sda 73%, rt-hog 27%") || !strings.HasSuffix(stdout, "1 more, 20.0ms total\n") {
 		t.Errorf("by rule:\n%s", stdout)
 	}
+	_, stdout, _ = invoke(t, "top", "--dir", dir, "--by", "unit")
+	for _, want := range []string{"\nUNIT              TIME", "\nunit not known  28.0ms", " rt-hog  20.0ms ", "\nsda             22.0ms", " disk    22.0ms "} {
+		assert.Check(t, strings.Contains(stdout, want), "by unit: no %q in\n%s", want, stdout)
+	}
 	status, stdout, _ = invoke(t, "top", "--dir", dir, "--since", "1s", "-o", "json")
 	n := isJSONLines(t, stdout)
 	assert.Check(t, status == exitOK && n == 1 && strings.Contains(stdout, `"rows":[]`) &&
 		strings.Contains(stdout, `"daemon":null`), "json: status %d, %s", status, stdout)
 	for args, want := range map[string]string{
-		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup, pattern", "--count 0": "invalid --count 0: must be a positive number",
+		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup, unit, pod, container, pattern", "--count 0": "invalid --count 0: must be a positive number",
 		"--dir /no/such": "directory /no/such does not exist: set the snapshot directory with --snapshots-dir",
 		"now":            `"tailcam top" takes no arguments, got "now": see "tailcam top --help"`,
 	} {

@@ -6,6 +6,8 @@
 package fields
 
 import (
+	"strconv"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -68,6 +70,25 @@ func (l *list) function(v uint64) {
 	}
 	if name := l.names.Function(v); name != "" {
 		l.text("function_name", name)
+	}
+}
+
+// stack appends the frames that there are, innermost first.
+func (l *list) stack(s *trace.Stack) {
+	l.int("pid", s.PID)
+	l.flag("user", s.User)
+	for i, address := range s.Frames {
+		if address == 0 {
+			break
+		}
+		name := "frame" + strconv.Itoa(i)
+		l.hex(name, address)
+		if l.names.Function == nil || s.User {
+			continue
+		}
+		if function := l.names.Function(address); function != "" {
+			l.text(name+"_name", function)
+		}
 	}
 }
 
@@ -300,6 +321,8 @@ func (l *list) rare(ev *trace.Event) {
 	case trace.Stolen:
 		l.uint("stolen_ns", b.NS)
 		l.uint("since_ns", b.Since)
+	case trace.Stack:
+		l.stack(&b)
 	case trace.ShortRuns:
 		l.int("vec", b.Vec)
 		l.uint("total_ns", b.NS)

@@ -23,12 +23,12 @@ func TestFrames(t *testing.T) {
 	want := []Frame{
 		{Function: "[unknown]"},
 		{Function: "operator()"},
-		{Function: "[unknown]", Module: "app"},
+		{Function: "[unknown]", Module: "app", Address: 0x1234},
 		{Function: "ns::(anonymous namespace)::run(int)", Module: "app", File: "src/run.cc", Line: 7},
 		{Function: "outer", Module: "app", File: "b.h", Line: 4, Inlined: true},
 		{Function: "inner", Module: "app", File: "a.h", Line: 3, Inlined: true},
 		{Function: "fsync", Module: "libc.so.6"},
-		{Function: "[unknown]", Kernel: true},
+		{Function: "[unknown]", Kernel: true, Address: 0xffffffffc0001000},
 		{Function: "do_syscall_64", Kernel: true},
 		{Function: "ext4_sync_file", Module: "ext4", Kernel: true},
 	}

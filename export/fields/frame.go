@@ -2,6 +2,7 @@ package fields
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tailcam/tailcam/tracker/events"
@@ -15,6 +16,9 @@ type Frame struct {
 	Line     int
 	Kernel   bool
 	Inlined  bool // it has no frame of its own
+	// Address is that of a function without a name: in its module, or in memory if Module is
+	// empty; 0: not known.
+	Address uint64
 }
 
 // Frames returns a stack from its outermost function to its innermost one, the
@@ -54,10 +58,24 @@ func split(text string) (f Frame) {
 		}
 	}
 	if strings.HasPrefix(f.Function, "[unknown]") || f.Function == "" {
+		f.Address = address(text)
 		f.Function = "[unknown]"
 	}
 	f.Function = withoutOffset(f.Function)
 	return f
+}
+
+// address returns the last number of a frame without a name.
+func address(text string) uint64 {
+	i := strings.LastIndex(text, "0x")
+	if i < 0 {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimRight(text[i+2:], ")]"), 16, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func withoutOffset(s string) string {

@@ -1,6 +1,8 @@
 package perfetto
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/tailcam/tailcam/export/fields"
@@ -15,8 +17,8 @@ type interned struct {
 }
 
 type frameKey struct {
-	function, mapping, source uint64
-	line                      int
+	function, mapping, source, address uint64
+	line                               int
 }
 
 func newInterned() interned {
@@ -77,7 +79,10 @@ func (w *Writer) frame(f *fields.Frame) uint64 {
 	if f.Inlined {
 		name += " (inlined)"
 	}
-	key := frameKey{w.intern(w.stacks.functions, name, dataFunctions), mapping, 0, f.Line}
+	if f.Address != 0 { // one row of a flame graph for each, as there is no name to tell them apart
+		name = fmt.Sprintf("%s %#x", name, f.Address)
+	}
+	key := frameKey{function: w.intern(w.stacks.functions, name, dataFunctions), mapping: mapping, address: f.Address, line: f.Line}
 	if f.File != "" {
 		key.source = w.intern(w.stacks.sources, f.File, dataSources)
 	}
@@ -86,6 +91,9 @@ func (w *Writer) frame(f *fields.Frame) uint64 {
 		id = uint64(len(w.stacks.frames) + 1)
 		w.stacks.frames[key] = id
 		m := message{}.uint(1, id).uint(2, key.function).uint(3, mapping)
+		if f.Address != 0 {
+			m = m.uint(4, f.Address)
+		}
 		if key.source != 0 {
 			m = m.uint(5, key.source).uint(6, uint64(max(f.Line, 0)))
 		}

@@ -1,6 +1,7 @@
 package perfetto
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -99,7 +100,19 @@ func (w *Writer) told(now uint64, tid, pid int, comm *trace.Comm) error {
 		m = m.sub(1, process(&Task{PID: pid, Comm: string(name)}))
 	}
 	m = m.sub(2, message{}.int(1, int64(tid)).text(2, string(name)).int(3, int64(pid)))
-	return w.packet(packetTree, now, m)
+	if err := w.packet(packetTree, now, m); err != nil || !ok || old.pid != pid {
+		return err
+	}
+	return w.renamed(now, tid, old.comm, string(name))
+}
+
+// renamed draws that a task has another name from now on; Perfetto shows the last one.
+func (w *Writer) renamed(now uint64, tid int, from, to string) error {
+	track := kindNames.track(uint64(tid))
+	if err := w.threaded(track, tid, "names"); err != nil {
+		return err
+	}
+	return w.begins(now, track, &slice{kind: instant, name: fmt.Sprintf("%s is called %s", from, to)})
 }
 
 // cut is a comm's bytes; it does not allocate.

@@ -20,6 +20,8 @@ const (
 	kindTimer
 	kindThrottled // cgroup << 16 | CPU
 	kindDisk      // device << 16 | lane
+	kindUnseen    // by CPU
+	kindNames     // by tid
 )
 
 func (k trackKind) track(id uint64) uint64 { return uint64(k)<<56 | id&(1<<56-1) }
@@ -87,10 +89,8 @@ func (w *Writer) threaded(uuid uint64, tid int, name string) error {
 		if !ok {
 			t.pid = tid
 		}
+		// Its name is in the tree of processes: one that stood here would hide later ones.
 		thread := message{}.int(1, int64(t.pid)).int(2, int64(tid))
-		if t.comm != "" {
-			thread = thread.text(5, t.comm)
-		}
 		if err := w.packet(packetTrack, 0, message{}.uint(1, parent).sub(4, thread)); err != nil {
 			return err
 		}

@@ -71,7 +71,9 @@ type Writer struct {
 	requests map[uint64]request
 	lanes    map[uint32][]bool
 	where    map[int]*context // by CPU
-	active   map[int][]*slow  // by tid
+	current  map[int]*current // by CPU
+	inserted uint64
+	active   map[int][]*slow // by tid
 	flows    uint64
 	stacks   interned
 
@@ -86,7 +88,7 @@ func NewWriter(out io.Writer, opts *Options) *Writer {
 		out: bufio.NewWriterSize(out, 64<<10), opts: opts, names: &opts.Names,
 		cpus: map[int]*bundle{}, tasks: map[int]task{}, tracks: map[uint64]bool{}, symbols: map[uint64]bool{},
 		open: map[uint64]int{}, requests: map[uint64]request{}, lanes: map[uint32][]bool{},
-		where: map[int]*context{}, active: map[int][]*slow{}, stacks: newInterned(),
+		where: map[int]*context{}, current: map[int]*current{}, active: map[int][]*slow{}, stacks: newInterned(),
 	}
 }
 
@@ -109,6 +111,9 @@ func (w *Writer) Event(ev *trace.Event) error {
 	}
 	if m, ok := ev.Body.(trace.Marker); ok {
 		return w.marker(ev, &m)
+	}
+	if err := w.follow(ev); err != nil {
+		return err
 	}
 	if err := w.ftrace(ev); err != nil {
 		return err

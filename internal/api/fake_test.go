@@ -47,6 +47,11 @@ func (f *fake) Trigger(_ context.Context, req *TriggerRequest) (*Triggered, erro
 	return &Triggered{ID: "one", Dir: "/snapshots/one"}, f.fail
 }
 
+func (f *fake) Alert(a *Alert) (wanted, fired int) {
+	f.took <- a.Labels["alertname"]
+	return 1, 1
+}
+
 func (f *fake) Histograms() ([]HistogramInfo, error) {
 	var h histogram.Histogram
 	h.Add(1000, 3)

@@ -39,8 +39,7 @@ func (s *server) trigger(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, fmt.Errorf("reason is too long: must be at most %d bytes", maxReason))
 		return
 	}
-	if uid := peerUID(r.Context()); !trusted(uid) && !s.triggers.allow(uid) {
-		s.fail(w, http.StatusTooManyRequests, fmt.Errorf("too many triggers: a user has %d, and one more every %s", triggerBurst, triggerEvery))
+	if !s.mayTrigger(w, r) {
 		return
 	}
 	s.log.Info("snapshot requested", append(peerFields(r.Context()), zap.String("reason", req.Reason), zap.Int("pid", req.PID), zap.Int("tid", req.TID))...)
@@ -53,6 +52,15 @@ func (s *server) trigger(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.reply(w, http.StatusOK, done)
 	}
+}
+
+// mayTrigger takes one trigger from the user's rate, or refuses the request.
+func (s *server) mayTrigger(w http.ResponseWriter, r *http.Request) bool {
+	if uid := peerUID(r.Context()); !trusted(uid) && !s.triggers.allow(uid) {
+		s.fail(w, http.StatusTooManyRequests, fmt.Errorf("too many triggers: a user has %d, and one more every %s", triggerBurst, triggerEvery))
+		return false
+	}
+	return true
 }
 
 // rates limits each user. Its methods may be called from any goroutine.

@@ -11,6 +11,7 @@
 //	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete;
 //	                                           with after=CURSOR also those since then
 //	POST   /v1/trigger TriggerRequest          Triggered: takes a snapshot; without a body, with nothing to explain
+//	POST   /v1/alertmanager AlertNotification  AlertsTaken: fires the rules that want these alerts
 //	GET    /v1/thresholds                      []ThresholdInfo: the runtime thresholds, newest first
 //	POST   /v1/thresholds ThresholdRequest     ThresholdInfo
 //	DELETE /v1/thresholds?rule=R&id=N          []ThresholdInfo: those cleared; without id all of the rule;
@@ -57,6 +58,7 @@ type Backend interface {
 	Subscribe(rule, after string) (*Subscription, error)
 	// Trigger takes a snapshot now.
 	Trigger(ctx context.Context, req *TriggerRequest) (*Triggered, error)
+	AlertBackend
 	// Snapshots lists the snapshots on disk, oldest first.
 	Snapshots() ([]SnapshotInfo, error)
 	// Histograms lists those of all trackers, then those of rules with their classes.

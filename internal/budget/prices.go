@@ -90,6 +90,9 @@ var assumed = map[string]price{
 	"workqueue_execute_start": {own: 240, driver: Switches, per: 0.05, loose: true},
 	"workqueue_execute_end":   {own: 240, driver: Switches, per: 0.05, loose: true},
 
+	"wait_stacks": {own: 2000, driver: Switches, per: 0.01, loose: true},
+	"sample":      {own: 2000, driver: none, per: 200, loose: true},
+
 	"cpu_idle":          {own: 150, driver: Switches, per: 0.7, loose: true},
 	"net_dev_queue":     {own: 200, driver: Softirqs, per: 0.5, loose: true},
 	"netif_receive_skb": {own: 200, driver: Softirqs, per: 0.5, loose: true},

@@ -195,6 +195,7 @@ func explainNames(n *snapshot.Names) explain.Names {
 			name, _, _ := strings.Cut(n.Functions[fmt.Sprintf("%#x", address)], " ")
 			return name
 		},
+		Code:   func(pid int, address uint64) string { return n.Code[snapshot.CodeKey(pid, address)] },
 		Device: func(dev uint32) string { return n.Devices[fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)] },
 		Task: func(tid int) (explain.TaskInfo, bool) {
 			t := tasks[tid]

@@ -15,15 +15,18 @@ import (
 
 // Groupings of Add.
 const (
-	ByCulprit = "culprit"
-	ByCause   = "cause"
-	ByRule    = "rule"
-	ByCgroup  = "cgroup"
-	ByPattern = "pattern"
+	ByCulprit   = "culprit"
+	ByCause     = "cause"
+	ByRule      = "rule"
+	ByCgroup    = "cgroup"
+	ByUnit      = "unit"
+	ByPod       = "pod"
+	ByContainer = "container"
+	ByPattern   = "pattern"
 )
 
 // Ways lists the groupings.
-var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByPattern}
+var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByPattern}
 
 // Top is the time of many outliers, grouped.
 type Top struct {
@@ -52,10 +55,12 @@ type Covered struct {
 	Within int `json:"within"`
 }
 
-// Row is the time of one culprit, cause, rule or cgroup.
+// Row is the time of one culprit, cause or rule, or of the culprits in one place.
 type Row struct {
-	Name     string  `json:"name"`
-	Kind     string  `json:"kind"` // kind of the culprit; else the grouping
+	Name string `json:"name"`
+	// Kind is the grouping; or of the culprit, if that is the grouping or it runs nowhere;
+	// none: tasks outside of any such place; unknown.
+	Kind     string  `json:"kind"`
 	NS       int64   `json:"ns"`
 	Share    float64 `json:"share"` // of the total, 0 to 1
 	Outliers int     `json:"outliers"`
@@ -286,14 +291,10 @@ func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 			return "no known pattern", explain.KindUnknown, culprit
 		}
 		return string(it.result.Pattern), ByPattern, culprit
-	case ByCgroup:
-		switch {
-		case p.By != nil && p.By.Cgroup != "":
-			return p.By.Cgroup, ByCgroup, culprit
-		case what == explain.KindTask:
-			return "cgroup not known", explain.KindUnknown, culprit
+	case ByCgroup, ByUnit, ByPod, ByContainer:
+		if name, kind, ok := place(t.By, p.By); ok {
+			return name, kind, culprit
 		}
-		return culprit, what, string(p.Cause)
 	}
 	return culprit, what, string(p.Cause)
 }

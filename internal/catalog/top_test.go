@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +97,54 @@ func TestTop(t *testing.T) {
 		"since: %+v", c)
 	empty := catalog.Add(nil, catalog.TopOptions{By: catalog.ByRule})
 	assert.Check(t, len(empty.Rows) == 0 && empty.Covered == (catalog.Covered{}), "%+v", empty)
+}
+
+// TestTopPlaces: time is added up by where the culprit runs. What is known to be in none is
+// not mixed with what is not known.
+func TestTopPlaces(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	const pods = "/kubepods.slice/kubepods-pod11111111_2222_3333_4444_555555555555.slice/cri-containerd-" + id + ".scope"
+	at := func(name, cgroup string, p explain.Place) *explain.Who {
+		w := inCgroup(ct.Task(name, 99, 120), cgroup)
+		w.Place = p
+		return w
+	}
+	shop := explain.Place{Container: id, ContainerName: "app", Pod: "web-1", Namespace: "shop"}
+	parts := []explain.Part{
+		ct.Part(explain.Preempted, at("web", pods, shop), 20),
+		ct.Part(explain.Preempted, at("late", pods, explain.Place{Container: id}), 9), // its runtime has not answered
+		ct.Part(explain.Preempted, at("postgres", "/system.slice/postgresql@15-main.service", explain.Place{Unit: "postgresql@15-main.service"}), 8),
+		ct.Part(explain.Throttled, &explain.Who{Kind: explain.KindCgroup, Name: "/system.slice/batch.service", Cgroup: "/system.slice/batch.service"}, 7),
+		ct.Part(explain.Preempted, at("web1", "/system.slice/docker-"+id+".scope", explain.Place{Container: id, ContainerName: "web1"}), 6),
+		ct.Part(explain.Runnable, at("kworker/1:2", "/", explain.Place{}), 5),
+		ct.Part(explain.Runnable, at("gone", "", explain.Place{}), 4),
+		ct.Part(explain.BlockDevice, disk(), 3),
+		ct.Part(explain.Throttled, &explain.Who{Kind: explain.KindCgroup, Name: "its cgroup"}, 2),
+		ct.Part(explain.Runnable, &explain.Who{Kind: explain.KindSelf, Name: "idle"}, 1),
+	}
+	dir, _ := ct.Make(t, ct.One{DelayNS: 65e6, Parts: parts})
+	for by, want := range map[string][]string{
+		catalog.ByUnit: {
+			"unit cri-containerd-" + id + ".scope 29ms", "unit postgresql@15-main.service 8ms", "unit batch.service 7ms", "unit docker-" + id + ".scope 6ms",
+			"unknown unit not known 6ms", "none no unit 5ms", "device sda 3ms", "self idle 1ms",
+		},
+		catalog.ByPod: {"none no pod 26ms", "pod shop/web-1 20ms", "unknown pod not known 15ms", "device sda 3ms", "self idle 1ms"},
+		catalog.ByContainer: {
+			"none no container 20ms", "container shop/web-1/app 20ms", "container " + id + " 9ms", "unknown container not known 6ms", "container web1 6ms",
+			"device sda 3ms", "self idle 1ms",
+		},
+	} {
+		var got []string
+		top := add(t, dir, catalog.TopOptions{By: by})
+		for i := range top.Rows {
+			r := &top.Rows[i]
+			got = append(got, fmt.Sprintf("%s %s %dms", r.Kind, r.Name, r.NS/ct.Millisecond))
+			if r.Kind == by || r.Kind == catalog.KindNone {
+				assert.Check(t, !strings.Contains(r.Of[0].Name, "preempted"), "not the culprits: %+v", r)
+			}
+		}
+		assert.Check(t, is.DeepEqual(want, got), "by %s", by)
+	}
 }
 
 // Time is counted once: what lies within another outlier of the same task, what

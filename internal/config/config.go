@@ -3,7 +3,11 @@
 // file, and that over the defaults.
 package config
 
-import "time"
+import (
+	"net"
+	"strings"
+	"time"
+)
 
 // DefaultFile is read if it exists and no other file is given.
 const DefaultFile = "/etc/tailcam/tailcam.yaml"
@@ -15,6 +19,7 @@ type Config struct {
 	Files      []string               // all files read: File, then those of conf.d beside it
 	Self       string                 // path of this program, to start helper processes; empty: none. Not a key.
 	Hidden     bool                   // the socket may be removed: whoever needs it is connected. Not a key.
+	EachRule   bool                   // each rule has a histogram, asked for or not. Not a key.
 	Rules      []string               // rule files, and directories of them
 	Again      func() (Config, error) // reads it again, from the same flags; nil: it cannot. Not a key.
 	Reload     Reload
@@ -30,6 +35,7 @@ type Config struct {
 	Containers Containers
 	Budget     Budget
 	Metrics    Metrics
+	Alerts     Alerts
 	OTLP       OTLP
 	Upload     Upload
 	Log        Log
@@ -69,7 +75,7 @@ type Recorder struct {
 // EventGroups lists the groups of events that can be recorded.
 var EventGroups = []string{
 	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
-	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm",
+	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "sample",
 }
 
 // Snapshots is where snapshots are kept, and for how long.
@@ -152,6 +158,21 @@ type Budget struct {
 type Metrics struct {
 	Listen    string // HOST:PORT, or unix:PATH; empty: nowhere
 	WebConfig string // path of a web configuration file of the exporter toolkit; empty: no TLS, no authentication
+}
+
+// Alerts is where Alertmanager's webhook finds the daemon.
+type Alerts struct {
+	Listen    string // HOST:PORT, or unix:PATH; empty: only the daemon's socket
+	WebConfig string // as in Metrics; without it, Listen is of this machine alone
+}
+
+// open reports whether other machines may send alerts without authentication.
+func (a *Alerts) open() bool {
+	if a.Listen == "" || a.WebConfig != "" || strings.HasPrefix(a.Listen, "unix:") {
+		return false
+	}
+	host, _, err := net.SplitHostPort(a.Listen)
+	return err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback()
 }
 
 // OTLP is the OpenTelemetry collector that outliers and metrics are sent to.

@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
 			Enabled: true, Backend: "mmap", Size: 2 << 20, Cover: 5 * time.Second, MaxMemory: 128 << 20,
-			Events:   []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle"},
+			Events:   []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle", "wait", "sample"},
 			IRQFloor: 10 * time.Microsecond,
 		},
 		Snapshots: Snapshots{
@@ -155,6 +155,13 @@ func TestPrecedence(t *testing.T) {
 	assert.NilError(t, err)
 	assert.Check(t, is.Equal("", got.Metrics.Listen))
 
+	for _, listen := range []string{"127.0.0.1:9847", "localhost:0", "[::1]:9847", "unix:/run/a.sock"} {
+		got, err = load(t, "", "--alerts-listen", listen)
+		assert.Check(t, err == nil && got.Alerts.Listen == listen, "%v, %+v", err, got.Alerts)
+	}
+	_, err = load(t, "", "--alerts-listen", "0.0.0.0:9847", "--alerts-web-config", "/web.yaml")
+	assert.NilError(t, err)
+
 	got, err = load(t, "", "--rules", "/x,/y", "--rules", "/z")
 	assert.NilError(t, err)
 	assert.Check(t, is.DeepEqual([]string{"/x", "/y", "/z"}, got.Rules))
@@ -163,12 +170,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, upload, log"
+	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, alerts, otlp, upload, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, upload, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, alerts, otlp, upload, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events, recorder.irq_floor`},
@@ -192,9 +199,9 @@ func TestBadFile(t *testing.T) {
 		{"snapshots: {rt_priority: -1}", `f:1:26: snapshots.rt_priority "-1" is too small; allowed: an integer from 0 to 99`},
 		{"snapshots: {rt_priority: high}", `f:1:26: snapshots.rt_priority has the wrong type; allowed: an integer from 0 to 99`},
 		{"recorder: {enabled: yes}", "f:1:21: recorder.enabled has the wrong type; allowed: true, false"},
-		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" lists sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
-		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
-		{"recorder: {events: []}", "f:1:20: recorder.events is empty; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm"},
+		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" lists sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`},
+		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`},
+		{"recorder: {events: []}", "f:1:20: recorder.events is empty; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample"},
 		{"rules: [5]", "f:1:9: rules has the wrong type; allowed: paths of files or directories"},
 		{"rules: ['']", "f:1:9: rules is empty; allowed: paths of files or directories"},
 		{"socket: {path: /" + strings.Repeat("x", 107) + "}", `f:1:16: socket.path "/` + strings.Repeat("x", 107) + `" is too long for a socket; allowed: a path of at most 107 bytes`},
@@ -224,6 +231,10 @@ func TestBadFile(t *testing.T) {
 		{"metrics: {listen: '[::1]:65536'}", `f:1:19: metrics.listen "[::1]:65536" has no port from 0 to 65535; allowed: HOST:PORT, or unix: and a path`},
 		{"metrics: {listen: 'unix:'}", `f:1:19: metrics.listen "unix:" has no path; allowed: HOST:PORT, or unix: and a path`},
 		{"metrics: {listen: 'unix:/" + strings.Repeat("x", 107) + "'}", `f:1:19: metrics.listen "unix:/` + strings.Repeat("x", 107) + `" is too long for a socket; allowed: HOST:PORT, or unix: and a path`},
+		{"alerts: {listen: '0.0.0.0:9847'}", "alerts.listen: anybody who reaches 0.0.0.0:9847 could send alerts; allowed: " +
+			"alerts.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path"},
+		{"alerts: {listen: ':9847'}", "alerts.listen: anybody who reaches :9847 could send alerts; allowed: " +
+			"alerts.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path"},
 		{"otlp: {endpoint: 'collector:4318', protocol: http}", `f:1:18: otlp.endpoint "collector:4318" does not begin with http:// or https://; allowed: a URL, such as https://collector:4318` +
 			"\n" + `f:1:46: otlp.protocol "http" is unknown; allowed: http/protobuf, grpc`},
 		{"otlp: {signals: [logs, traces]}", `f:1:24: otlp.signals "traces" has the unknown signal "traces"; allowed: logs, metrics`},
@@ -276,9 +287,9 @@ func TestBadSources(t *testing.T) {
 	want := strings.Join([]string{
 		`f:1:14: log.level "loud" is unknown; allowed: debug, info, warn, error`,
 		`TAILCAM_LOG_LEVEL: log.level "louder" is unknown; allowed: debug, info, warn, error`,
-		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
+		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`,
 		`environment: unknown variable "TAILCAM_RECORDER_SISE", did you mean "TAILCAM_RECORDER_SIZE"; allowed: TAILCAM_CONFIG, or TAILCAM_ and a key, such as TAILCAM_RECORDER_SIZE`,
-		`--recorder-events: recorder.events "irq,irq" lists irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
+		`--recorder-events: recorder.events "irq,irq" lists irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`,
 		`--actions-queue: actions.queue "many" is not an integer; allowed: an integer from 1 to 10000`,
 	}, "\n")
 	assert.Check(t, is.Error(err, want))

@@ -58,7 +58,7 @@ func keys() []key {
 			100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
 		byteCount("recorder.max_memory", "128MiB", "maximum `size` for recorder.cover, for all CPUs", 1<<20, 1<<40,
 			func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
-		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle",
+		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,sample",
 			"`groups` of events to record", strings.Join(EventGroups, ", "), setEvents),
 		optional(duration("recorder.irq_floor", "10us",
 			"`duration` from which on an interrupt or softirq is recorded by itself; 0s: each is",
@@ -128,10 +128,13 @@ func keys() []key {
 		orOff(byteCount("budget.memory", "256MiB", "`size` of the memory that tailcam may use; off: no limit",
 			64<<20, 1<<40, func(c *Config) *int64 { return &c.Budget.Memory })),
 		unset(text("metrics.listen", "", "`address` to serve Prometheus metrics on; empty: none",
-			"HOST:PORT, or unix: and a path", setMetricsListen)),
-		unset(text("metrics.web_config", "",
-			"web configuration `file` of Prometheus exporters, for TLS and basic authentication", "a path",
-			setMetricsWebConfig)),
+			"HOST:PORT, or unix: and a path", setListen(func(c *Config) *string { return &c.Metrics.Listen }))),
+		path("metrics.web_config", "web configuration `file` of Prometheus exporters, for TLS and basic authentication",
+			func(c *Config) *string { return &c.Metrics.WebConfig }),
+		unset(text("alerts.listen", "", "`address` to take Alertmanager's alerts on; empty: only socket.path",
+			"HOST:PORT, or unix: and a path", setListen(func(c *Config) *string { return &c.Alerts.Listen }))),
+		path("alerts.web_config", "web configuration `file` of Prometheus exporters, for TLS and basic authentication of alerts",
+			func(c *Config) *string { return &c.Alerts.WebConfig }),
 	}, otlpKeys(), uploadKeys(), []key{
 		oneOf("log.level", "info", "log `level`", []string{"debug", "info", "warn", "error"},
 			func(c *Config) *string { return &c.Log.Level }),
@@ -352,36 +355,30 @@ func setSocketPath(c *Config, s string) string {
 // maxSocketPath is what sun_path of struct sockaddr_un holds, less its final zero.
 const maxSocketPath = 107
 
-func setMetricsListen(c *Config, s string) string {
-	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		abs, err := filepath.Abs(path)
-		switch {
-		case err != nil || path == "":
-			return "has no path"
-		case len(abs) > maxSocketPath:
-			return "is too long for a socket"
+// setListen reads where to listen.
+func setListen(field func(*Config) *string) func(*Config, string) string {
+	return func(c *Config, s string) string {
+		if path, ok := strings.CutPrefix(s, "unix:"); ok {
+			abs, err := filepath.Abs(path)
+			switch {
+			case err != nil || path == "":
+				return "has no path"
+			case len(abs) > maxSocketPath:
+				return "is too long for a socket"
+			}
+			*field(c) = "unix:" + abs
+			return ""
 		}
-		c.Metrics.Listen = "unix:" + abs
+		_, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return "is not an address"
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return "has no port from 0 to 65535"
+		}
+		*field(c) = s
 		return ""
 	}
-	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return "is not an address"
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "has no port from 0 to 65535"
-	}
-	c.Metrics.Listen = s
-	return ""
-}
-
-func setMetricsWebConfig(c *Config, s string) string {
-	abs, err := filepath.Abs(s)
-	if err != nil {
-		return "is not a path"
-	}
-	c.Metrics.WebConfig = abs
-	return ""
 }
 
 func setSnapshotDir(c *Config, s string) string {

@@ -108,6 +108,12 @@ func Load(flags *pflag.FlagSet) (Config, error) {
 	for _, k := range all {
 		errs = append(errs, k.apply(&c, rules.Position{File: k.name}, values(v.Get(k.name), k.list))...)
 	}
+	if c.Alerts.open() {
+		errs = append(errs, rules.Error{
+			Pos: rules.Position{File: "alerts.listen"}, Msg: fmt.Sprintf("anybody who reaches %s could send alerts", c.Alerts.Listen),
+			Allowed: "alerts.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path",
+		})
+	}
 	if len(errs) > 0 {
 		return Config{}, errs
 	}

@@ -2,10 +2,17 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
@@ -80,4 +87,57 @@ func (d *daemon) actionsStatus(s *action.Stats) *api.ActionsStatus {
 		out.Last = append(out.Last, r.Short())
 	}
 	return out
+}
+
+// delegateMarks are extended attributes by which systemd tells a service that it may make
+// cgroups in its own (Delegate=): which one there is depends on its version.
+var delegateMarks = []string{"user.delegate", "trusted.delegate"}
+
+// actionsCgroup makes the cgroup in which actions have theirs; empty: nobody has delegated
+// one.
+func (d *daemon) actionsCgroup() string {
+	own, err := d.hosts.Identity(os.Getpid())
+	if err != nil {
+		return ""
+	}
+	dir, err := d.hosts.CgroupDir(own.Cgroup)
+	switch {
+	case err != nil:
+		return ""
+	case isDelegated(dir):
+		// The daemon is in it, so controllers cannot be enabled below it: see "No Internal
+		// Process Constraint" in the kernel's admin-guide/cgroup-v2.
+	case isDelegated(filepath.Dir(dir)): // DelegateSubgroup=
+		dir = filepath.Dir(dir)
+	default:
+		return ""
+	}
+	base := filepath.Join(dir, "actions")
+	if err := os.Mkdir(base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as all cgroups
+		d.log.Warn("actions run without cgroups of their own", zap.Error(err))
+		return ""
+	}
+	for _, at := range []string{dir, base} {
+		for _, controller := range []string{"+memory", "+pids"} {
+			// Those that are not delegated, or not in v2, do not matter: the supervisor has limits, too.
+			_ = os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte(controller), 0)
+		}
+	}
+	return base
+}
+
+// closeActions removes the cgroup of actions, which all have ended.
+func (d *daemon) closeActions() error {
+	if d.actionGroups == "" {
+		return nil
+	}
+	return os.Remove(d.actionGroups)
+}
+
+func isDelegated(dir string) bool {
+	value := make([]byte, 2)
+	return slices.ContainsFunc(delegateMarks, func(mark string) bool {
+		n, err := unix.Getxattr(dir, mark, value)
+		return err == nil && n == 1 && value[0] == '1'
+	})
 }

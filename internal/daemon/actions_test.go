@@ -11,6 +11,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -47,4 +48,5 @@ func TestWordsOfConditions(t *testing.T) {
 	}
 	same("causes", rules.VerdictCauses, causes)
 	same("kinds", rules.CulpritKinds, kinds)
+	assert.DeepEqual(t, rules.Confidences, []string{string(explain.Seen), string(explain.Inferred), string(explain.Guess)})
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,13 +16,14 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
+	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
 // openTriggers prepares the rules of track trigger. Their sources are opened later: one
 // that cannot be opened is tried again.
 func (d *daemon) openTriggers() error {
 	d.triggers = trigger.New(&trigger.Options{
-		Fire: d.fire, CgroupDir: d.hosts.CgroupDir, Rate: d.cfg.Outliers.Rate, Burst: d.cfg.Outliers.Burst,
+		Fire: d.fire, CgroupDir: d.hosts.CgroupDir, CgroupPath: d.hosts.CgroupPath, Delays: delays{d}, Rate: d.cfg.Outliers.Rate, Burst: d.cfg.Outliers.Burst,
 		Guard: d.guard, Log: d.log.Named("triggers"),
 	})
 	d.triggers.Set(d.rules)
@@ -30,6 +33,11 @@ func (d *daemon) openTriggers() error {
 // fire makes an outlier of what the source of a trigger has noticed.
 func (d *daemon) fire(f *trigger.Firing) {
 	spec := &f.Rule.Trigger.Target
+	if f.Target != nil && !spec.Named() {
+		of := *f.Target
+		of.Last = spec.Last
+		spec = &of
+	}
 	th, found := d.triggerTarget(spec, f.Task)
 	if !found && f.Task != nil && spec.Named() {
 		return // of another's
@@ -38,11 +46,15 @@ func (d *daemon) fire(f *trigger.Firing) {
 	if found {
 		o = target(th)
 	}
+	if f.Task != nil {
+		o.Task.UID = f.Task.UID
+	}
 	now := linux.Monotonic()
-	last := min(uint64(cmp.Or(spec.Last, f.Time, defaultLast)), now)
-	o.Time = time.Now().UTC()
+	end := min(cmp.Or(f.End, now), now)
+	last := min(uint64(cmp.Or(spec.Last, f.Time, defaultLast)), end)
+	o.Time = time.Now().Add(-time.Duration(now - end)).UTC()
 	o.Rule, o.Track, o.Cause = f.Rule.Name, events.TrackTrigger, events.CauseTrigger
-	o.StartMono, o.EndMono, o.DelayNS = now-last, now, int64(last)
+	o.StartMono, o.EndMono, o.DelayNS = end-last, end, int64(last)
 	o.ThresholdNS = int64(f.Limit)
 	o.Key = map[string]uint64{"tid": uint64(o.Task.TID)}
 	o.Trigger = &events.TriggerInfo{Source: f.Rule.Trigger.Source(), Reason: f.Reason}
@@ -67,10 +79,14 @@ func (d *daemon) triggerTarget(spec *rules.Target, named *trigger.Task) (*proces
 
 // namedTarget is what is known of a task that may be gone; false: it is no target.
 func (d *daemon) namedTarget(spec *rules.Target, named *trigger.Task) (*process.Thread, bool) {
-	th, err := d.hosts.Thread(named.PID, named.TID)
+	th, err := process.Thread{}, fs.ErrNotExist
+	if !named.Past {
+		th, err = d.hosts.Thread(named.PID, named.TID)
+	}
 	if err != nil {
 		th = process.Thread{Syscall: -1}
 		th.PID, th.TID, th.Comm, th.Cgroup = cmp.Or(named.PID, named.TID), named.TID, named.Comm, named.Cgroup
+		th.Cmdline = named.Cmdline
 	}
 	switch {
 	case spec.PID != 0:
@@ -170,4 +186,36 @@ func checkTriggers(list []rules.Rule, hosts *process.Table) (err error) {
 		}
 	}
 	return err
+}
+
+// delays implements trigger.Delays.
+type delays struct{ *daemon }
+
+// Histogram implements trigger.Delays. A rule comes before a tracker of that name.
+func (d delays) Histogram(of string) (histogram.Histogram, error) {
+	h, err := d.kernel.Histograms()
+	if err != nil {
+		return histogram.Histogram{}, err
+	}
+	if r := h.Rules[of]; r != nil {
+		return r.All(), nil
+	}
+	if t, ok := h.Trackers[rules.Track(of)]; ok && d.rule(of) == nil {
+		return t, nil
+	}
+	return histogram.Histogram{}, errors.New("there is none: it is inactive, or histograms are disabled")
+}
+
+// Worst implements trigger.Delays.
+func (d delays) Worst(of string, since uint64) (worst *events.Outlier) {
+	list := d.feed.Recent(of)
+	if d.rule(of) == nil {
+		list = slices.DeleteFunc(d.feed.Recent(""), func(o *events.Outlier) bool { return o.Track != of })
+	}
+	for _, o := range list {
+		if o.EndMono >= since && (worst == nil || o.DelayNS > worst.DelayNS) {
+			worst = o
+		}
+	}
+	return worst
 }

@@ -51,6 +51,8 @@ type daemon struct {
 	registry   *metrics.Registry             // all metrics
 	scrapes    *metrics.Server               // nil: metrics are not served. Written at start, stop and under reloading.
 	metrics    replaceable                   // serves them
+	webhook    *metrics.Server               // nil: alerts come by the socket alone. Written as scrapes is.
+	alerts     replaceable                   // takes them
 	collector  atomic.Pointer[otlp.Exporter] // nil: nothing is sent
 	exporting  replaceable                   // sends
 	exported   otlp.Counts
@@ -77,7 +79,10 @@ type daemon struct {
 	coverLogged bool
 	manager     *snapshot.Manager // nil without a recorder
 	actions     *action.Runner
-	feed        *api.Feed
+
+	actionGroups string // cgroup in which actions have theirs; empty: they have none
+
+	feed *api.Feed
 
 	thresholds *adaptive.Controller // adaptive thresholds
 	storms     overrides.Storms     // automatically paused rules; written under change and mu
@@ -137,6 +142,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"listen", d.listen, func() error { return d.socket.Close() }},
 		{"open the pins", d.openPins, d.closePins},
 		{"listen for scrapes", d.listenMetrics, d.closeMetrics},
+		{"listen for alerts", d.listenAlerts, d.closeAlerts},
 		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
 		{"prepare uploads", d.openUploads, nil},
@@ -144,7 +150,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
 		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
-		{"prepare snapshots and actions", d.openManager, nil},
+		{"prepare snapshots and actions", d.openManager, d.closeActions},
 		{"prepare triggers", d.openTriggers, nil},
 		{"set the budget", d.openBudget, nil},
 		{"attach", d.attach, nil},
@@ -298,6 +304,8 @@ func (d *daemon) closeRecorder() error {
 func (d *daemon) openManager() (err error) {
 	acts := actionOptions(&d.cfg.Actions)
 	acts.Logger, acts.Guard, acts.Supervisor = d.log.Named("actions"), d.guard, d.cfg.Self
+	d.actionGroups = d.actionsCgroup()
+	acts.Cgroup = d.actionGroups
 	acts.OnResult = func(r action.Result) { d.feed.Acted(r.Rule, r.Outlier, r.Short()) }
 	d.actions = action.New(*acts)
 	if d.recorder == nil {
@@ -317,6 +325,7 @@ func (d *daemon) openManager() (err error) {
 		SyscallName: rules.SyscallName,
 		Explain:     explain,
 		Names:       d.traceNames,
+		Usual:       d.addUsual,
 		Shed:        d.shedBetween,
 	})
 	d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
@@ -378,6 +387,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("read outliers", d.readOutliers)
 	stage("watch triggers", d.triggers.Run)
+	stage("take alerts", d.alerts.run)
 	stage("attach to system calls", d.attachCalls)
 	if ctx.Err() == nil {
 		d.announce()

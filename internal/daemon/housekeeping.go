@@ -75,7 +75,7 @@ func (d *daemon) everySecond() error {
 	d.noteGap()
 	d.notePinError()
 	// Each on its own: what fails must not keep the rest from being done.
-	return errors.Join(d.kernel.NoteAlive(), d.kernel.KeepTicking(), d.restoreSocket(), d.watchRecorder())
+	return errors.Join(d.kernel.NoteAlive(), d.kernel.KeepTicking(), d.kernel.KeepSampling(), d.restoreSocket(), d.watchRecorder())
 }
 
 // restoreSocket listens again where somebody has removed the socket.

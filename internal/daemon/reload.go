@@ -166,6 +166,9 @@ func prepareRule(r *rules.Rule, cfg *config.Config) error {
 	if !cfg.Recorder.Enabled {
 		r.Snapshot.Enabled = false
 	}
+	if cfg.EachRule && r.Histogram == nil && rules.HasHistogram(r.Track) {
+		r.Histogram = &rules.Histogram{}
+	}
 	return nil
 }
 

@@ -46,6 +46,8 @@ var liveKeys = []liveKey{
 		func(d *daemon, c *config.Config) error { return d.logs.SetLevel(c.Log.Level) }),
 	one("metrics", func(into, from *config.Config) { into.Metrics = from.Metrics },
 		func(d *daemon, c *config.Config) error { return d.serveMetrics(&c.Metrics) }),
+	one("alerts", func(into, from *config.Config) { into.Alerts = from.Alerts },
+		func(d *daemon, c *config.Config) error { return d.serveAlerts(&c.Alerts) }),
 	one("otlp", func(into, from *config.Config) { into.OTLP = from.OTLP },
 		func(d *daemon, c *config.Config) error { return d.sendOTLP(&c.OTLP) }),
 	one("upload", func(into, from *config.Config) { into.Upload = from.Upload }, (*daemon).sendSnapshots),

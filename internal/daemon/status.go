@@ -134,7 +134,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		k := c.Rules[r.Name]
 		// Of the others nobody knows which rule would have wanted what found no slot: any of its tracker.
 		if r.Track == rules.Trigger {
-			add("trigger_lost", r.Name, r.Track, d.triggerLost(r), "messages of the kernel were overwritten before they were read: boot with a larger log_buf_len")
+			add("trigger_lost", r.Name, r.Track, d.triggerLost(r), "messages came faster than they were read. kmsg, oom: boot with a larger log_buf_len; coredump: processes die in masses")
 		} else if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
 			for _, l := range kinds.PairLosses {
 				add(l.Cause, r.Name, r.Track, l.Count(&p), l.Advice)

@@ -10,6 +10,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -22,6 +23,10 @@ const (
 	rtNamesTimeout   = 200 * time.Millisecond // of command lines, for real-time snapshots
 
 	fileNamesTimeout = time.Second
+
+	maxKernelFrames = 32768
+	maxUserFrames   = 1024
+	codeTimeout     = 300 * time.Millisecond // of what ran in user space
 )
 
 // traceNames is snapshot.Options.Names. What cannot be found out stays a number.
@@ -51,8 +56,9 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 
 // lookUpNames looks up the tasks, functions, devices and files that a trace refers to,
 // as far as they still exist.
-func lookUpNames(hosts *process.Table, kernel interface {
+func lookUpNames(hosts *process.Table, code interface {
 	KernelNames([]uint64) ([]string, error)
+	User(pid int, addrs []uint64) symbols.Stack
 }, m trace.References, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
 	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], taskNamesTimeout) {
@@ -63,18 +69,8 @@ func lookUpNames(hosts *process.Table, kernel interface {
 	}
 	place(n.Tasks)       // asks for their containers, and waits for nothing;
 	defer place(n.Tasks) // by then most have answered
-	// KernelNames expects return addresses.
-	inside := make([]uint64, len(m.Functions))
-	for i, f := range m.Functions {
-		inside[i] = f + 1
-	}
-	frames, err := kernel.KernelNames(inside)
-	for i := range frames {
-		function, module, ok := strings.Cut(frames[i], "+0x1")
-		if err == nil && ok && (module == "" || module[0] == ' ') {
-			n.Functions[fmt.Sprintf("%#x", m.Functions[i])] = function + module
-		}
-	}
+	kernelNames(code.KernelNames, &m, n.Functions)
+	n.Code = userNames(code.User, m.User)
 	for _, dev := range m.Devices {
 		if name := linux.DiskName(dev); name != "" {
 			n.Devices[linux.Disk(dev)] = name
@@ -95,4 +91,46 @@ func lookUpNames(hosts *process.Table, kernel interface {
 		}
 	}
 	return n
+}
+
+// kernelNames names functions by their addresses, and frames of stacks with their offsets.
+func kernelNames(ask func([]uint64) ([]string, error), m *trace.References, into map[string]string) {
+	stacks := m.Frames[:min(len(m.Frames), maxKernelFrames)]
+	frames, err := ask(stacks) // taken for return addresses, which all but the innermost are
+	for i := range frames {
+		if err == nil && !strings.HasPrefix(frames[i], "[unknown]") {
+			into[fmt.Sprintf("%#x", stacks[i])] = frames[i]
+		}
+	}
+	inside := make([]uint64, len(m.Functions))
+	for i, f := range m.Functions {
+		inside[i] = f + 1
+	}
+	frames, err = ask(inside)
+	for i := range frames {
+		function, module, ok := strings.Cut(frames[i], "+0x1")
+		if err == nil && ok && (module == "" || module[0] == ' ') {
+			into[fmt.Sprintf("%#x", m.Functions[i])] = function + module
+		}
+	}
+}
+
+// userNames names what ran in user space, process by process, as far as there is time.
+func userNames(ask func(pid int, addrs []uint64) symbols.Stack, list []trace.UserFrame) map[string]string {
+	named := map[string]string{}
+	end := time.Now().Add(codeTimeout)
+	list = list[:min(len(list), maxUserFrames)]
+	for len(list) > 0 && time.Now().Before(end) {
+		pid, addresses := list[0].PID, []uint64(nil)
+		for len(list) > 0 && list[0].PID == pid {
+			addresses = append(addresses, list[0].Address+1) // as if these were return addresses
+			list = list[1:]
+		}
+		for i, name := range ask(pid, addresses).Frames {
+			if i < len(addresses) && !strings.HasPrefix(name, "[unknown]") {
+				named[snapshot.CodeKey(pid, addresses[i]-1)] = name
+			}
+		}
+	}
+	return named
 }

@@ -12,11 +12,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
-	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/internal/private"
 	"github.com/tailcam/tailcam/internal/term"
 )
 
@@ -40,7 +39,7 @@ type Options struct {
 // injected one, and its snapshot could be read back; ctx.Err() if it was
 // interrupted. When it returns, only the snapshots are left.
 func Run(ctx context.Context, o Options) error {
-	d := &demo{Options: o, log: newTail(logLines)}
+	d := &demo{Options: o, log: private.NewTail()}
 	var err error
 	if d.dir, err = makeDir(o.Dir, time.Now()); err != nil {
 		return err
@@ -114,11 +113,11 @@ func (d *demo) run(ctx context.Context) error {
 // demo is one run of it.
 type demo struct {
 	Options
-	dir     string // of its snapshots
-	log     *tail  // what its daemon said last
-	last    string // directory of the latest snapshot
-	shown   int    // results
-	cleanup error  // what could not be removed
+	dir     string        // of its snapshots
+	log     *private.Tail // what its daemon said last
+	last    string        // directory of the latest snapshot
+	shown   int           // results
+	cleanup error         // what could not be removed
 
 	daemonFailed bool // at something: its log is worth reading
 }
@@ -185,7 +184,7 @@ func (d *demo) show(r *Result) error {
 
 // showLog prints the daemon's last words, which are no one's concern while all goes well.
 func (d *demo) showLog() {
-	lines := d.log.lines()
+	lines := d.log.Lines()
 	if len(lines) == 0 {
 		return
 	}
@@ -208,26 +207,10 @@ func (d *demo) start(ctx context.Context, list []latency) (*watch, error) {
 	if err := os.WriteFile(rules, []byte(ruleFile(list)), 0o600); err != nil {
 		return nil, fmt.Errorf("demo: write rules: %w", err)
 	}
-	cfg := config.Default()
+	cfg := private.Config(work)
 	cfg.Rules = []string{rules}
-	cfg.Socket.Path = filepath.Join(work, "tailcam.sock")
-	cfg.Hidden = true
 	cfg.Snapshots.Dir = d.dir
-	cfg.Snapshots.MinFree = 64 << 20
-	cfg.Recorder.Size = ringSize(runtime.NumCPU())
-	cfg.Recorder.Cover = 0 // nothing to measure: it needs some seconds, and ringSize is enough
-	cfg.Budget.CPU = 0     // it runs for seconds, and causes the load itself
-	return startWatch(ctx, &cfg, d.log.logger())
-}
-
-// ringSize spends at most 64 MiB on the rings of all CPUs, but no less than
-// the daemon does by default.
-func ringSize(cpus int) int {
-	size := 4 << 20
-	for size > 2<<20 && size*cpus > 64<<20 {
-		size /= 2
-	}
-	return size
+	return startWatch(ctx, &cfg, d.log)
 }
 
 func closeDisk(disk *inject.SlowDisk) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
-	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/internal/term"
@@ -91,12 +89,6 @@ func TestOutlierBelongsToItsTaskAndTime(t *testing.T) {
 	}
 }
 
-func TestRingSizeIsBounded(t *testing.T) {
-	for cpus, want := range map[int]int{1: 4 << 20, 2: 4 << 20, 16: 4 << 20, 17: 2 << 20, 32: 2 << 20, 512: 2 << 20} {
-		assert.Check(t, is.Equal(ringSize(cpus), want), "%d CPUs", cpus)
-	}
-}
-
 func TestOldDemosGo(t *testing.T) {
 	parent := t.TempDir()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -136,18 +128,6 @@ func TestOnlyADirectoryWithoutSnapshotsGoes(t *testing.T) {
 	assert.Check(t, os.IsNotExist(err), "the empty one: %v", err)
 	_, err = os.Stat(used + "/snapshot/snapshot.json")
 	assert.Check(t, err)
-}
-
-func TestTailKeepsTheLastLines(t *testing.T) {
-	tail := newTail(3)
-	log := tail.logger()
-	for i := range 10 {
-		log.Info(fmt.Sprintf("line %d", i))
-	}
-	log.Debug("not shown")
-	got := tail.lines()
-	assert.Check(t, len(got) == 3 && strings.HasSuffix(got[0], "INFO  line 7") &&
-		strings.HasSuffix(got[2], "INFO  line 9"), "%q", got)
 }
 
 func TestResultForPeople(t *testing.T) {

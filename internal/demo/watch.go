@@ -9,54 +9,35 @@ import (
 	"path/filepath"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
-	"github.com/tailcam/tailcam/internal/daemon"
 	"github.com/tailcam/tailcam/internal/inject"
-	"github.com/tailcam/tailcam/internal/logs"
+	"github.com/tailcam/tailcam/internal/private"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // How long the demo waits for its daemon.
 const (
-	startTimeout    = time.Minute // to load and attach; slow on emulated CPUs
 	outlierTimeout  = 10 * time.Second
 	snapshotTimeout = 20 * time.Second
 	poll            = 20 * time.Millisecond
 )
 
-// watch is a daemon in this process, seen through its socket as any client does.
+// watch is the demo's daemon, and its outliers.
 type watch struct {
-	cancel   context.CancelFunc
-	ended    chan struct{} // closed when the daemon has returned
-	err      error         // what it returned, after ended
-	client   *api.Client
+	daemon   *private.Daemon
+	ending   chan struct{}        // closed by stop
 	outliers chan *events.Outlier // closed at the end of the stream
 }
 
-var errStartTimeout = fmt.Errorf("the daemon was not ready within %v", startTimeout)
-
 // startWatch returns when the daemon is attached and no outlier will be missed.
-func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watch, error) {
-	running, cancel := context.WithCancel(ctx)
-	w := &watch{
-		cancel: cancel, ended: make(chan struct{}),
-		client: api.NewClient(cfg.Socket.Path), outliers: make(chan *events.Outlier, 256),
-	}
-	go func() {
-		defer close(w.ended)
-		w.err = daemon.Run(running, cfg, logs.Quiet(log))
-	}()
-	stream, err := w.subscribe(running)
+func startWatch(ctx context.Context, cfg *config.Config, log *private.Tail) (*watch, error) {
+	d, stream, err := private.Start(ctx, cfg, log, &api.EventsOptions{Follow: true})
 	if err != nil {
-		if e := w.stop(); e != nil {
-			err = e // the reason, not its consequence
-		}
-		return nil, err
+		return nil, fmt.Errorf("demo: %w", err)
 	}
+	w := &watch{daemon: d, ending: make(chan struct{}), outliers: make(chan *events.Outlier, 256)}
 	go func() {
 		defer close(w.outliers)
 		defer stream.Close() //nolint:errcheck // only read
@@ -70,7 +51,7 @@ func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watc
 			}
 			select {
 			case w.outliers <- e.Outlier:
-			case <-running.Done():
+			case <-w.ending:
 				return
 			}
 		}
@@ -78,42 +59,19 @@ func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watc
 	return w, nil
 }
 
-// subscribe waits for the daemon's answer: it serves when all is attached.
-func (w *watch) subscribe(ctx context.Context) (*api.EventStream, error) {
-	ctx, give := context.WithCancelCause(ctx)
-	late := time.AfterFunc(startTimeout, func() { give(errStartTimeout) })
-	defer late.Stop()
-	for {
-		stream, err := w.client.Events(ctx, &api.EventsOptions{Follow: true})
-		if err == nil {
-			return stream, nil
-		}
-		select {
-		case <-w.ended:
-			return nil, err
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(poll):
-		}
-	}
-}
-
-// stop ends the daemon and waits until everything is detached. Its error is
-// that of the daemon, and nil after an interruption.
+// stop ends the daemon and waits until everything is detached.
 func (w *watch) stop() error {
-	w.cancel()
-	<-w.ended
-	w.client.Close()
-	if w.err == nil || errors.Is(w.err, context.Canceled) {
-		return nil
+	close(w.ending)
+	if err := w.daemon.Stop(); err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
-	return fmt.Errorf("demo: the daemon failed: %w", w.err)
+	return nil
 }
 
 // stopped reports whether the daemon has returned.
 func (w *watch) stopped() bool {
 	select {
-	case <-w.ended:
+	case <-w.daemon.Ended():
 		return true
 	default:
 		return false

@@ -64,7 +64,7 @@ func TestMeasure(t *testing.T) {
 	assert.NilError(t, err)
 	for _, e := range list {
 		switch {
-		case e.Event == trace.Steal.String(), e.Event == trace.Interrupts.String(): // it has no program of its own
+		case e.Event == trace.Steal.String(), e.Event == trace.Interrupts.String(), e.Event == trace.WaitStack.String(): // it has no program of its own
 		case e.Available != (e.Cost != nil):
 			t.Errorf("%s: available %t, measured %t", e.Event, e.Available, e.Cost != nil)
 		case e.Event == "sched_switch" && (e.Cost.Events == 0 || e.Cost.NSGross <= 0 || e.Cost.PerSecond <= 0):

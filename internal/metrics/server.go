@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,9 @@ const (
 // unixPrefix begins an address that is the path of a unix socket.
 const unixPrefix = "unix:"
 
-// ListenOptions say where metrics are served. Address is required.
+// ListenOptions say where to serve. Address is required.
 type ListenOptions struct {
+	Key     string // of the configuration, in errors; empty: metrics
 	Address string // HOST:PORT, or unix:PATH
 	// WebConfig is a web configuration file of the exporter toolkit, for TLS and
 	// basic authentication; empty: neither.
@@ -48,7 +50,8 @@ type ListenOptions struct {
 	Log       *zap.Logger // nil: silent
 }
 
-// Server serves metrics. Clients that connect before Serve wait.
+// Server serves metrics, or another handler, as the exporter toolkit does. Clients that
+// connect before Serve wait.
 type Server struct {
 	opts     ListenOptions
 	log      *zap.Logger
@@ -62,13 +65,14 @@ func Listen(opts *ListenOptions) (*Server, error) {
 	if s.log == nil {
 		s.log = zap.NewNop()
 	}
+	s.opts.Key = cmp.Or(opts.Key, "metrics")
 	if err := web.Validate(opts.WebConfig); err != nil {
-		return nil, fmt.Errorf("metrics.web_config %s: %w", opts.WebConfig, err)
+		return nil, fmt.Errorf("%s.web_config %s: %w", s.opts.Key, opts.WebConfig, err)
 	}
 	if path, ok := strings.CutPrefix(opts.Address, unixPrefix); ok {
 		socket, err := api.Listen(&api.ListenOptions{Path: path, Group: opts.Group, Log: s.log})
 		if err != nil {
-			return nil, fmt.Errorf("metrics.listen %s: %w", opts.Address, err)
+			return nil, fmt.Errorf("%s.listen %s: %w", s.opts.Key, opts.Address, err)
 		}
 		s.socket, s.listener = socket, socket.Listener()
 		return s, nil
@@ -76,7 +80,7 @@ func Listen(opts *ListenOptions) (*Server, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(context.Background(), "tcp", opts.Address)
 	if err != nil {
-		return nil, fmt.Errorf("metrics.listen %s: %w", opts.Address, err)
+		return nil, fmt.Errorf("%s.listen %s: %w", s.opts.Key, opts.Address, err)
 	}
 	s.listener = l
 	return s, nil
@@ -101,15 +105,20 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Serve answers scrapes until the context ends. A server that fails is logged, and
-// ends metrics alone. The web configuration is read again for each connection.
+// Serve answers scrapes until the context ends: see ServeHandler.
 func (s *Server) Serve(ctx context.Context, registry *prometheus.Registry) error {
+	return s.ServeHandler(ctx, s.handler(registry))
+}
+
+// ServeHandler answers requests until the context ends. A server that fails is logged, and
+// ends alone. The web configuration is read again for each connection.
+func (s *Server) ServeHandler(ctx context.Context, handler http.Handler) error {
 	quiet, err := zap.NewStdLogAt(s.log, zap.DebugLevel)
 	if err != nil {
-		return fmt.Errorf("serve metrics: %w", err)
+		return fmt.Errorf("serve %s: %w", s.opts.Key, err)
 	}
 	srv := &http.Server{
-		Handler:           s.handler(registry),
+		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
@@ -125,7 +134,7 @@ func (s *Server) Serve(ctx context.Context, registry *prometheus.Registry) error
 	}()
 	select {
 	case err := <-failed:
-		s.log.Error("metrics are no longer served: restart tailcam", zap.String("address", s.Address()), zap.Error(err))
+		s.log.Error(s.opts.Key+" are no longer served: restart tailcam", zap.String("address", s.Address()), zap.Error(err))
 		return nil
 	case <-ctx.Done():
 	}

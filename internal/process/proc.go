@@ -134,7 +134,7 @@ func describe(ask fileReader, comm string) (who Identity, complete bool, err err
 		}
 		return who, false, nil
 	}
-	who.Cmdline, who.Title = cmdline(text), title(text, comm)
+	who.Cmdline, who.Title = CommandLine(text), title(text, comm)
 	return who, true, nil
 }
 
@@ -230,8 +230,8 @@ func v1Cgroup(text []byte, controller string) string {
 	return ""
 }
 
-// cmdline joins NUL-terminated arguments.
-func cmdline(text []byte) string {
+// CommandLine joins NUL-terminated arguments, and makes them printable.
+func CommandLine(text []byte) string {
 	text = bytes.TrimRight(text, "\x00 \n")
 	return clean(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})), maxCmdline)
 }

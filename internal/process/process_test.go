@@ -170,7 +170,7 @@ func TestCmdline(t *testing.T) {
 		strings.Repeat("a", maxCmdline): strings.Repeat("a", maxCmdline),
 		long:                            strings.Repeat("é", (maxCmdline-3)/2) + "…",
 	} {
-		got := cmdline([]byte(text))
+		got := CommandLine([]byte(text))
 		assert.Check(t, got == want, "%.40q: got %.60q (%d bytes), want %.60q", text, got, len(got), want)
 		assert.Check(t, len(got) <= maxCmdline && utf8.ValidString(got), "%.40q: %d bytes", text, len(got))
 	}
@@ -197,7 +197,7 @@ func FuzzProc(f *testing.F) {
 		for _, path := range append(v1, v2) {
 			_ = ContainerID(path)
 		}
-		got := cmdline(text)
+		got := CommandLine(text)
 		assert.Check(t, len(got) <= maxCmdline && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\x1b\x00"),
 			"got %q", got)
 		_, err := parseMountinfo(bytes.NewReader(text))

@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -47,6 +48,37 @@ func TestTitlesOfPrograms(t *testing.T) {
 		})
 	}
 	t.Run("postgres", func(t *testing.T) { postgres(t) })
+}
+
+// waits makes this test program one that ignores its arguments, and lives until its input ends.
+const waits = "TAILCAM_TEST_WAITS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(waits) != "" {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestTitleOfJava: the main class is found in /proc of a process with the arguments of a JVM,
+// which is too large to install for a test.
+func TestTitleOfJava(t *testing.T) {
+	for want, args := range map[string][]string{
+		"org.example.Main": {"/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "-Xmx1g", "-cp", "/a.jar:/b.jar", "-Dpassword=secret", "org.example.Main", "secret"},
+		"shop-1.2.jar":     {"java", "-XX:+UseZGC", "--enable-native-access", "ALL-UNNAMED", "-jar", "/srv/shop-1.2.jar", "secret"},
+		"":                 {"java", "@/etc/secret.args"},
+	} {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args, cmd.Env = args, []string{waits + "=1"}
+		in, err := cmd.StdinPipe()
+		assert.NilError(t, err)
+		assert.NilError(t, cmd.Start())
+		who, err := New(nil).Identity(cmd.Process.Pid)
+		assert.Check(t, err == nil && who.Title == want, "%q: %q, %v", args, who.Title, err)
+		assert.NilError(t, in.Close())
+		assert.NilError(t, cmd.Wait())
+	}
 }
 
 func postgres(t *testing.T) {

@@ -67,9 +67,11 @@ type interpreter struct {
 // interpreters are known by the name of their executable without its version.
 var interpreters = map[string]*interpreter{
 	"java": {
+		// IsWhiteSpaceOption in java.c of OpenJDK's launcher.
 		valued: []string{"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-opens",
-			"--add-exports", "--add-reads", "--limit-modules", "--upgrade-module-path", "--source"},
-		code:  []string{"--version", "-version", "--help"},
+			"--add-exports", "--add-reads", "--limit-modules", "--upgrade-module-path", "--patch-module",
+			"--enable-native-access", "--source"},
+		code:  []string{"--version", "-version", "--help", "-d", "--describe-module"},
 		names: []string{"-jar", "-m", "--module"},
 	},
 	"python": {

@@ -50,7 +50,7 @@ func (c *copier) value(v any, parent, key string) any {
 var kept = []string{
 	"abi", "arch", "attach", "cause", "checksums", "confidence", "end", "flags", "from", "histogram.by", "host.kernel", "host.kernel_version", "id", "op", "on", "on_duplicate",
 	"part", "phase", "policy", "rule", "rules.name", "rules.stacks", "runtime", "snapshot", "stage", "state", "syscall.name",
-	"tailcam", "thread", "time", "to", "track", "trigger.source", "vector",
+	"tailcam", "thread", "time", "to", "track", "trigger.source", "usual.of", "vector",
 }
 
 // texts are those of tailcam's sentences, in which names may stand, and of names that the

@@ -61,6 +61,7 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 		d.add("action", Clean(path.Base(o.Actions[i].Program)+": "+o.Actions[i].Text))
 	}
 	d.add("threshold", threshold(o))
+	d.add("usual", Usual(o))
 	d.process(o)
 	d.wait(o)
 	d.call(o)
@@ -204,6 +205,23 @@ func threshold(o *events.Outlier) string {
 	}
 	if o.ThresholdNS > 0 {
 		s += fmt.Sprintf(" (%.1f times that)", float64(o.DelayNS)/float64(o.ThresholdNS))
+	}
+	return s
+}
+
+// Usual says what such delays usually are; empty if it is not known.
+func Usual(o *events.Outlier) string {
+	u := o.Usual
+	if u == nil || u.Count == 0 {
+		return ""
+	}
+	of := "delays of this rule"
+	if u.Of != "rule" {
+		of = "delays of track " + Clean(o.Track) + " on this machine"
+	}
+	s := fmt.Sprintf("%s at the median, %s at the 99th percentile of %s %s", Duration(u.MedianNS), Duration(u.P99NS), Count(u.Count), of)
+	if u.MedianNS > 0 && o.DelayNS > u.MedianNS {
+		s += fmt.Sprintf("; this is %.0f times the median", float64(o.DelayNS)/float64(u.MedianNS))
 	}
 	return s
 }

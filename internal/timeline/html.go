@@ -47,6 +47,7 @@ var body = template.Must(template.New("page").Funcs(template.FuncMap{"clean": te
 // Bounds of a page.
 const (
 	maxLiveBars  = 20_000 // that a script moves
+	maxArrows    = 2_000  // of one picture
 	maxPageParts = 200    // of one list
 	maxStacks    = 200    // of one outlier
 )

@@ -28,7 +28,9 @@ type Row struct {
 	// Path: the critical path passes through this row. Other rows are culprits that had
 	// the CPU or the device meanwhile.
 	Path bool
-	Bars []Bar // in order of time; those of a culprit may overlap
+	// Unseen: it was waited for, but nothing says that it was at work, such as the network.
+	Unseen bool
+	Bars   []Bar // in order of time; those of a culprit may overlap
 }
 
 // Bar is an interval of a row.
@@ -48,8 +50,9 @@ type Arrow struct {
 
 // builder collects rows by owner.
 type builder struct {
-	p    *Picture
-	rows map[string]int
+	p      *Picture
+	rows   map[string]int
+	groups []string // of each row: the program that its thread belongs to, or empty
 }
 
 // New lays out a result in at most most rows; the least important ones are merged into
@@ -78,6 +81,7 @@ func New(r *explain.Result, most int) *Picture {
 			p.Rows[by].Bars = append(p.Rows[by].Bars, bar)
 		}
 	}
+	b.gather()
 	b.squeeze(most)
 	return p
 }
@@ -132,7 +136,8 @@ func (b *builder) keyed(key string, w *explain.Who, depth int, path bool) int {
 	if !ok {
 		at = len(b.p.Rows)
 		b.rows[key] = at
-		b.p.Rows = append(b.p.Rows, Row{Name: name(w), Note: term.Rank(w), Depth: depth, Path: path})
+		b.p.Rows = append(b.p.Rows, Row{Name: name(w), Note: term.Rank(w), Depth: depth, Path: path, Unseen: w.Kind == explain.KindNetwork})
+		b.groups = append(b.groups, group(w))
 	}
 	row := &b.p.Rows[at]
 	row.Path = row.Path || path
@@ -147,6 +152,55 @@ func name(w *explain.Who) string {
 	return term.Who(w)
 }
 
+// group is what small culprits are called together.
+func group(w *explain.Who) string {
+	if w.Kind != explain.KindTask {
+		return ""
+	}
+	return term.Clean(w.Called())
+}
+
+// smallCulprit is the share of a culprit that has a row of its own, whatever its name.
+const smallCulprit = 20
+
+// gather makes one row of small culprits that have the same name. No arrow leads to these.
+func (b *builder) gather() {
+	p := b.p
+	first, count := map[string]int{}, map[int]int{}
+	for i := range p.Rows {
+		row, name := &p.Rows[i], b.groups[i]
+		if row.Path || name == "" || row.length() >= (p.To-p.From)/smallCulprit {
+			continue
+		}
+		at, ok := first[name]
+		if !ok {
+			first[name], count[i] = i, 1
+			continue
+		}
+		to := &p.Rows[at]
+		to.Bars, to.Depth = append(to.Bars, row.Bars...), min(to.Depth, row.Depth)
+		if to.Note != row.Note {
+			to.Note = ""
+		}
+		row.Bars = nil
+		count[at]++
+	}
+	for at, n := range count {
+		if n > 1 {
+			p.Rows[at].Name = fmt.Sprintf("%s, %d threads", b.groups[at], n)
+		}
+	}
+}
+
+// length is the time of all bars.
+func (r *Row) length() uint64 {
+	sum := uint64(0)
+	for i := range r.Bars {
+		sum += r.Bars[i].To - r.Bars[i].From
+	}
+	return sum
+}
+
 // squeeze keeps the slow task's row and the largest others.
 func (b *builder) squeeze(most int) {
 	p := b.p
@@ -156,9 +210,7 @@ func (b *builder) squeeze(most int) {
 	weight := make([]uint64, len(p.Rows))
 	var order []int
 	for i := range p.Rows {
-		for _, bar := range p.Rows[i].Bars {
-			weight[i] += bar.To - bar.From
-		}
+		weight[i] = p.Rows[i].length()
 		if i == 0 || weight[i] > 0 && (p.Rows[i].Path || weight[i] >= (p.To-p.From)/visible) {
 			order = append(order, i)
 		}
@@ -185,7 +237,7 @@ func (b *builder) keep(kept []int, rest bool) {
 	}
 	others := Row{Depth: 1}
 	for i := range p.Rows {
-		if _, ok := where[i]; !ok {
+		if _, ok := where[i]; !ok && len(p.Rows[i].Bars) > 0 {
 			others.Bars = append(others.Bars, p.Rows[i].Bars...)
 			p.Left++
 		}
@@ -223,51 +275,6 @@ func stepText(s *explain.Step) string {
 		text += ", " + term.Clean(s.Why)
 	}
 	return text
-}
-
-// cell is an interval of a row as drawn.
-type cell struct {
-	cause explain.Cause
-	state string
-	text  string
-	share float64 // covered share
-}
-
-// cells splits a row into n equal intervals; each shows its dominant cause.
-func (p *Picture) cells(row *Row, n int) []cell {
-	out := make([]cell, n)
-	sums := make([]map[explain.Cause]uint64, n)
-	longest := make([]uint64, n)
-	whole := p.To - p.From
-	at := func(i int) uint64 { return p.From + uint64(float64(whole)*float64(i)/float64(n)) }
-	for b := range row.Bars {
-		bar := &row.Bars[b]
-		first := int(float64(bar.From-p.From) / float64(whole) * float64(n))
-		for i := max(first-1, 0); i < n && at(i) < bar.To; i++ {
-			end := p.To
-			if i+1 < n {
-				end = at(i + 1)
-			}
-			lo, hi := max(bar.From, at(i)), min(bar.To, end)
-			if lo >= hi {
-				continue
-			}
-			if sums[i] == nil {
-				sums[i] = map[explain.Cause]uint64{}
-			}
-			sums[i][bar.Cause] += hi - lo
-			out[i].share += float64(hi-lo) / float64(max(end-at(i), 1))
-			c := &out[i]
-			if sum := sums[i][bar.Cause]; sum > longest[i] {
-				longest[i] = sum
-				c.cause, c.state, c.text = bar.Cause, bar.State, bar.Text
-			}
-		}
-	}
-	for i := range out {
-		out[i].share = min(out[i].share, 1)
-	}
-	return out
 }
 
 // ticks returns round times for an axis of that many nanoseconds, such as 0, 5ms, 10ms:

@@ -42,14 +42,16 @@
     this.to = this.whole;
     this.bars = Array.prototype.map.call(figure.querySelectorAll("rect.bar[data-from]"), function (e) {
       return { e: e, from: num(e, "from"), to: num(e, "to"), y: Number(e.getAttribute("y")), h: Number(e.getAttribute("height")),
-        words: e.querySelector("title").textContent.split("\n")[0], named: e.parentNode.getAttribute("class") === "path" };
+        words: e.querySelector("title").textContent.split("\n")[0], named: e.parentNode.getAttribute("class") === "path",
+        look: e.getAttribute("class"), fill: e.getAttribute("fill") };
     });
     this.arrows = Array.prototype.map.call(figure.querySelectorAll("g.arrow"), function (e) {
-      return { e: e, at: num(e, "at"), x: num(e, "x") };
+      return { e: e, at: num(e, "at"), x: num(e, "x"), rows: e.getAttribute("data-rows") };
     });
     figure.querySelectorAll("line.grid, .axis").forEach(function (e) { e.remove(); });
     this.axis = document.createElementNS(SVG, "g");
     this.svg.querySelector("g").insertBefore(this.axis, this.svg.querySelector("g.path, g.other"));
+    this.shared = make(this.svg.querySelector("g"), "g", {});
     this.words = make(this.svg.querySelector("g"), "g", {});
     figure.querySelectorAll("text.in").forEach(function (e) { e.remove(); });
     var tools = figure.querySelector(".tools");
@@ -105,11 +107,18 @@
     this.from = from;
     this.to = to;
     this.words.replaceChildren();
+    this.shared.replaceChildren();
+    var columns = new Map();
     this.bars.forEach(function (b) {
       var lo = Math.max(b.from, from), hi = Math.min(b.to, to);
       var x = self.left + (lo - from) * scale, width = Math.max((hi - lo) * scale, 0.6);
       b.e.setAttribute("visibility", hi > lo ? "visible" : "hidden");
       if (hi <= lo) { return; }
+      if ((hi - lo) * scale < 1) {
+        var key = b.y + " " + Math.floor(x);
+        if (!columns.has(key)) { columns.set(key, []); }
+        columns.get(key).push({ bar: b, width: (hi - lo) * scale });
+      }
       b.e.setAttribute("x", x.toFixed(2));
       b.e.setAttribute("width", width.toFixed(2));
       b.e.setAttribute("rx", Math.min(3, width / 3).toFixed(1));
@@ -117,12 +126,35 @@
         make(self.words, "text", { "class": "in", x: (x + width / 2).toFixed(1), y: (b.y + b.h / 2 + 4).toFixed(1) }, b.words);
       }
     });
+    columns.forEach(function (list) { if (list.length > 1) { self.share(list); } });
+    var before = {};
     this.arrows.forEach(function (a) {
-      a.e.setAttribute("visibility", a.at >= from && a.at <= to ? "visible" : "hidden");
+      var x = (a.at - from) * scale, apart = before[a.rows] === undefined || x - before[a.rows] >= 6;
+      var seen = a.at >= from && a.at <= to && apart;
+      if (seen) { before[a.rows] = x; }
+      a.e.setAttribute("visibility", seen ? "visible" : "hidden");
       a.e.setAttribute("transform", "translate(" + (self.left + (a.at - from) * scale - a.x).toFixed(2) + " 0)");
     });
     this.ticks(scale);
     this.figure.querySelector(".shown").textContent = duration(from) + " to " + duration(to);
+  };
+
+  // share draws bars that have one pixel together: each has the height that its time asks for.
+  Line.prototype.share = function (list) {
+    var one = list[0].bar, x = Math.floor(Number(one.e.getAttribute("x"))), sums = new Map(), all = 0;
+    list.forEach(function (l) {
+      l.bar.e.setAttribute("visibility", "hidden");
+      var sum = sums.get(l.bar.look) || { fill: l.bar.fill, width: 0 };
+      sum.width += l.width;
+      all += l.width;
+      sums.set(l.bar.look, sum);
+    });
+    var y = one.y + one.h, self = this;
+    sums.forEach(function (sum, look) {
+      var high = one.h * sum.width / Math.max(all, 1);
+      y -= high;
+      make(self.shared, "rect", { "class": look + " shared", fill: sum.fill, x: x, width: 1, y: y.toFixed(2), height: high.toFixed(2) });
+    });
   };
 
   Line.prototype.ticks = function (scale) {

@@ -182,94 +182,76 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 		strips = each
 	}
 	for _, s := range strips(row) {
-		x, end := p.x(s.From), p.x(s.To)
-		width := max(end-x, 0.6)
-		high, down := svgBar, (svgRow-svgBar)/2
-		if !row.Path {
-			high, down = svgBar*0.7, (svgRow-svgBar*0.7)/2
-		}
-		class := classOf(s.Cause)
-		d.used[class] = true
-		times := ""
-		if d.live {
-			times = fmt.Sprintf(` data-from="%d" data-to="%d" data-step="%d"`, s.From-p.From, s.To-p.From, s.Step)
-		}
-		d.add(`<rect class="bar %s"%s x="%.2f" y="%.1f" width="%.2f" height="%.1f" rx="%.1f"%s><title>%s</title></rect>`,
-			class, fillOf(class), x, y+down, width, high, min(3, width/3), times, escapeLines(s.tip(p.From)))
-		for _, words := range []string{s.Text, term.CauseWords(s.Cause)} {
-			if row.Path && small.pixels(words)+8 < width {
-				d.text(x+width/2, y+svgRow/2+4, "in", words)
-				break
-			}
-		}
+		d.strip(p, row, &s, y)
 	}
 	d.add(`</g>`)
 }
 
-// strip is a drawn interval: one bar, or several short ones.
-type strip struct {
-	Bar
-	count int
-}
-
-func (s *strip) tip(begin uint64) string {
-	text := fmt.Sprintf("%s\nfor %s, from %s on", s.Text, term.Duration(int64(s.To-s.From)), term.Duration(int64(s.From-begin)))
+// strip draws one strip of a row that begins at y.
+func (d *drawing) strip(p *Picture, row *Row, s *strip, y float64) {
+	high := svgBar
+	if !row.Path {
+		high *= 0.7
+	}
+	down := (svgRow - high) / 2
+	x, end := p.x(s.From), p.x(s.To)
+	width := max(end-x, 0.6)
 	if s.count > 1 {
-		text = fmt.Sprintf("%s, and %d more\nwithin %s, from %s on", s.Text, s.count-1, term.Duration(int64(s.To-s.From)), term.Duration(int64(s.From-begin)))
+		d.pieces(p, s, x, y+down, width, high)
+		return
 	}
-	return text
-}
-
-// strips merges bars that are too short to be visible, which bounds the size of the
-// picture.
-func (p *Picture) strips(row *Row) []strip {
-	least := (p.To - p.From) / 1200
-	var out []strip
-	longest := uint64(0)
-	for _, b := range row.Bars {
-		if n := len(out); n > 0 {
-			last := &out[n-1]
-			short := last.To-last.From < least || b.To-b.From < least
-			if short && b.From < last.To+least && last.To-last.From < 2*least {
-				if b.To-b.From > longest {
-					longest = b.To - b.From
-					last.Cause, last.State, last.Text = b.Cause, b.State, b.Text
-				}
-				last.To = max(last.To, b.To)
-				last.count++
-				continue
-			}
-			if n > 1 && last.To-last.From < least { // too short to be visible
-				if before := &out[n-2]; before.To+least >= b.From && before.Cause == b.Cause && before.Text == b.Text {
-					out, last = out[:n-1], before
-				}
-			}
-			if last.To+least >= b.From && last.Cause == b.Cause && last.Text == b.Text {
-				last.To = max(last.To, b.To)
-				continue
-			}
+	class := classOf(s.Cause)
+	d.used[class] = true
+	times := ""
+	if d.live {
+		times = fmt.Sprintf(` data-from="%d" data-to="%d" data-step="%d"`, s.From-p.From, s.To-p.From, s.Step)
+	}
+	d.add(`<rect class="bar %s"%s x="%.2f" y="%.1f" width="%.2f" height="%.1f" rx="%.1f"%s%s><title>%s</title></rect>`,
+		class, fillOf(class), x, y+down, width, high, min(3, width/3), times, row.look(class), escapeLines(s.tip(p.From)))
+	if !row.Path {
+		return
+	}
+	for _, words := range []string{s.Text, term.CauseWords(s.Cause)} {
+		if small.pixels(words)+8 < width {
+			d.text(x+width/2, y+svgRow/2+4, "in", words)
+			break
 		}
-		longest = b.To - b.From
-		out = append(out, strip{Bar: b, count: 1})
 	}
-	return out
 }
 
-// each makes a strip of every bar.
-func each(row *Row) []strip {
-	out := make([]strip, len(row.Bars))
-	for i := range row.Bars {
-		out[i] = strip{Bar: row.Bars[i], count: 1}
+// pieces draws a strip of several bars: the pieces stand upon each other.
+func (d *drawing) pieces(p *Picture, s *strip, x, y, width, high float64) {
+	d.add(`<g class="strip"><title>%s</title>`, escapeLines(s.tip(p.From)))
+	at := y + high
+	for i, share := range s.heights() {
+		class := s.pieces[i].class
+		d.used[class] = true
+		at -= high * share
+		d.add(`<rect class="bar %s"%s x="%.2f" y="%.2f" width="%.2f" height="%.2f"/>`, class, fillOf(class), x, at, width, high*share)
 	}
-	return out
+	d.add(`</g>`)
+}
+
+// look is how bars look of something that was waited for, and not seen at work.
+func (r *Row) look(class string) string {
+	if !r.Unseen {
+		return ""
+	}
+	return ` fill-opacity="0.15" stroke-width="1" stroke-dasharray="3 2" stroke="` + causeColor(class) + `"`
 }
 
 // arrows draws where the path comes from.
 func (d *drawing) arrows(p *Picture, top float64) {
+	const apart = 6 // pixels: arrows that are closer become one, unless a script draws them apart
+	last := map[[2]int]float64{}
 	for i, a := range p.Arrows {
-		if i == 400 {
-			break // too close together
+		if before, ok := last[[2]int{a.From, a.To}]; !d.live && ok && p.x(a.At)-before < apart {
+			continue
 		}
+		if d.live && i == maxArrows {
+			break
+		}
+		last[[2]int{a.From, a.To}] = p.x(a.At)
 		x, from, to := p.x(a.At), top+svgRow*(float64(a.From)+0.5), top+svgRow*(float64(a.To)+0.5)
 		tip := svgBar / 2
 		if from < to {
@@ -277,7 +259,7 @@ func (d *drawing) arrows(p *Picture, top float64) {
 		}
 		time := ""
 		if d.live {
-			time = fmt.Sprintf(` data-at="%d" data-x="%.2f"`, a.At-p.From, x)
+			time = fmt.Sprintf(` data-at="%d" data-x="%.2f" data-rows="%d-%d"`, a.At-p.From, x, a.From, a.To)
 		}
 		d.add(`<g class="arrow"%s><path class="wake" stroke="%s" stroke-width="1.3" fill="none" d="M%.1f %.1fL%.1f %.1f"/><path class="tip" d="M%.1f %.1fl-3.5 %.1fh7z"/></g>`,
 			time, foreground.light, x, from, x, to+tip, x, to+tip, 6*sign(tip))

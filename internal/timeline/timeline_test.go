@@ -155,7 +155,7 @@ func TestPicture(t *testing.T) {
 	crowd := commit()
 	crowd.Path = nil
 	for i := range uint64(50) {
-		by := task("busy", 500+int(i))
+		by := task(fmt.Sprintf("busy-%d", i), 500+int(i))
 		crowd.Path = append(crowd.Path, explain.Step{FromMonoNS: 1000*ms + i*ms, ToMonoNS: 1000*ms + (i+1)*ms, Task: crowd.Task, State: "runnable", Cause: explain.Runnable, By: &by})
 	}
 	p = New(crowd, 10)

@@ -1,5 +1,6 @@
 // Package trigger watches what the rules of track trigger name: pressure stall
-// information, the kernel's log, health checks. Each rule has a goroutine of its own, so that a source
+// information, the kernel's log, health checks, core dumps, alerts, promises about
+// distributions. Each rule has a goroutine of its own, so that a source
 // that does not answer holds up no other.
 package trigger
 
@@ -26,10 +27,14 @@ const (
 // Options configure an Engine. Fire is required.
 type Options struct {
 	// Fire takes what a rule wants reported. It is called on the goroutine of the
-	// rule's source, which waits for it.
+	// rule's source, or of Alert, which waits for it.
 	Fire func(*Firing)
 	// CgroupDir returns the directory of a cgroup v2 path; nil: the usual mount point.
 	CgroupDir func(path string) (string, error)
+	// CgroupPath returns the path of a cgroup v2 by its id; nil: none is known.
+	CgroupPath func(id uint64) (string, error)
+	// Delays is what promises (slo) are about; nil: they cannot be watched.
+	Delays Delays
 	// Rate is how many outliers a rule may have each second, after Burst at once; 0: no limit.
 	Rate, Burst int
 	Guard       *guard.Guard // nil: panics are only recovered
@@ -39,9 +44,11 @@ type Options struct {
 // Event is what a source has noticed.
 type Event struct {
 	Reason string
-	Time   time.Duration // that it is about, before now; 0: none in particular
+	Time   time.Duration // that it is about, until End; 0: none in particular
+	End    uint64        // in nanoseconds of CLOCK_MONOTONIC; 0: now
 	Limit  time.Duration // that Time has passed; 0: none
 	Task   *Task         // that it names; nil: none
+	Target *rules.Target // that it describes, for rules without one; nil: none
 }
 
 // Task is a task as a source names it. The task may be gone.
@@ -49,6 +56,11 @@ type Task struct {
 	PID, TID int // PID 0: unknown
 	Comm     string
 	Cgroup   string // cgroup v2 path; empty: unknown
+	// Past: the event is about an earlier time, and another task may have that number now.
+	// The rest is known for such alone.
+	Past    bool
+	UID     int
+	Cmdline string
 }
 
 // Firing is an event that passed the limits of its rule.
@@ -98,6 +110,7 @@ type watch struct {
 	outliers  *rate.Limiter
 	snapshots *rate.Limiter
 	skipped   uint64 // snapshots since the last one
+	alerts    seenAlerts
 }
 
 // New returns an engine that watches nothing until Run.
@@ -108,6 +121,9 @@ func New(o *Options) *Engine {
 	}
 	if e.opts.CgroupDir == nil {
 		e.opts.CgroupDir = func(path string) (string, error) { return "/sys/fs/cgroup" + path, nil }
+	}
+	if e.opts.CgroupPath == nil {
+		e.opts.CgroupPath = func(uint64) (string, error) { return "", errors.ErrUnsupported }
 	}
 	return e
 }
@@ -235,20 +251,31 @@ func (e *Engine) once(ctx context.Context, w *watch, spec *rules.TriggerSpec) er
 	w.mu.Lock()
 	w.state.Err = nil
 	w.mu.Unlock()
-	return s.watch(ctx, func(ev *Event) {
-		if f := w.take(ev, time.Now()); f != nil {
-			e.opts.Fire(f)
-		}
-	})
+	return s.watch(ctx, func(ev *Event) { e.fire(w, ev) })
+}
+
+// fire passes an event on, if the limits of its rule allow that.
+func (e *Engine) fire(w *watch, ev *Event) bool {
+	f := w.take(ev, time.Now())
+	if f != nil {
+		e.opts.Fire(f)
+	}
+	return f != nil
 }
 
 // open opens the source of a rule. lost counts what it could not read.
 func (e *Engine) open(spec *rules.TriggerSpec, lost func(uint64)) (source, error) {
-	if spec.PSI != nil {
+	switch {
+	case spec.PSI != nil:
 		return openPSI(spec.PSI, e.opts.CgroupDir)
-	}
-	if spec.Probe != nil {
+	case spec.Probe != nil:
 		return newProbe(spec.Probe), nil
+	case spec.Coredump != nil:
+		return openCoredump(spec.Coredump, e.opts.CgroupPath, lost)
+	case spec.Alert != nil:
+		return alerts{}, nil
+	case spec.SLO != nil:
+		return newSLO(spec.SLO, e.opts.Delays), nil
 	}
 	return openKmsg(spec.Kmsg, lost)
 }

@@ -21,6 +21,7 @@ type bounds struct {
 	cpu    time.Duration // of all processes
 	memory int64         // bytes of all processes
 	output int64         // bytes
+	cgroup int           // descriptor of the cgroup that all are in; 0: none
 }
 
 // boundsOf returns the limits of an action.
@@ -28,7 +29,7 @@ func (r *Runner) boundsOf(a *rules.Action) bounds {
 	r.mu.Lock()
 	b := r.bounds
 	r.mu.Unlock()
-	return bounds{cmp.Or(a.MaxCPU, b.cpu), cmp.Or(a.MaxMemory, b.memory), cmp.Or(a.MaxOutput, b.output)}
+	return bounds{cpu: cmp.Or(a.MaxCPU, b.cpu), memory: cmp.Or(a.MaxMemory, b.memory), output: cmp.Or(a.MaxOutput, b.output)}
 }
 
 // args passes the limits to a supervisor.
@@ -61,7 +62,7 @@ func (b bounds) watch(over chan<- string) {
 	}
 	for range time.Tick(boundsPoll) {
 		pids := tree(os.Getpid())
-		if b.cpu > 0 && cpuTime(pids) > b.cpu {
+		if b.cpu > 0 && b.cpuTime(pids) > b.cpu {
 			over <- "CPU time"
 			return
 		}
@@ -70,6 +71,16 @@ func (b bounds) watch(over chan<- string) {
 			return
 		}
 	}
+}
+
+// cpuTime is that of the cgroup, which no process can hide, or else of the descendants.
+func (b bounds) cpuTime(pids []int) time.Duration {
+	if b.cgroup != 0 {
+		if used, ok := cgroupCPU(b.cgroup); ok {
+			return used
+		}
+	}
+	return cpuTime(pids)
 }
 
 // dataSlack is what a process may map, and not use, beyond its memory limit: a Go program

@@ -29,7 +29,12 @@ func environment(o *events.Outlier, j *Job) []string {
 	add("TIME", o.Time.UTC().Format(time.RFC3339Nano))
 	add("SNAPSHOT", j.Dir)
 	add("SNAPSHOT_ID", j.ID)
-	add("REASON", j.Reason)
+	reason := j.Reason
+	if o.Trigger != nil {
+		reason = o.Trigger.Reason
+		add("SOURCE", o.Trigger.Source)
+	}
+	add("REASON", reason)
 	e := events.Explained{}
 	if o.Explained != nil {
 		e = *o.Explained
@@ -39,5 +44,6 @@ func environment(o *events.Outlier, j *Job) []string {
 	add("VERDICT_CAUSE", e.Cause)
 	add("BY", e.By)
 	add("BY_KIND", e.ByKind)
+	add("CONFIDENCE", e.Confidence)
 	return env
 }

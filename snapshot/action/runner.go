@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,7 +32,10 @@ type Options struct {
 	// Supervisor is a program that calls Supervise if its first argument is Verb.
 	// Without one, processes that leave the action's process group survive it.
 	Supervisor string
-	Logger     *zap.Logger // nil: no log
+	// Cgroup is the directory of a cgroup v2 in which Runner may make one for each action;
+	// empty: actions run in that of the daemon. Needs Supervisor.
+	Cgroup string
+	Logger *zap.Logger // nil: no log
 	// OnResult, if set, is called for every action that ended, or that did not run because
 	// one before it failed, possibly concurrently.
 	OnResult func(Result)
@@ -83,6 +87,7 @@ type Runner struct {
 	// kill is closed when running actions must be killed.
 	kill    chan struct{}
 	workers sync.WaitGroup
+	cgroups atomic.Uint64 // cgroups so far
 
 	mu          sync.Mutex // guards what follows
 	concurrency int
@@ -123,7 +128,7 @@ func New(o Options) *Runner {
 	r := &Runner{
 		opts: o, log: o.Logger,
 		kill: make(chan struct{}), concurrency: o.Concurrency, queue: o.Queue,
-		bounds: bounds{o.MaxCPU, o.MaxMemory, o.MaxOutput}, limits: limiter{},
+		bounds: bounds{cpu: o.MaxCPU, memory: o.MaxMemory, output: o.MaxOutput}, limits: limiter{},
 	}
 	for _, m := range r.stats.counters() {
 		*m = map[string]uint64{}
@@ -174,7 +179,7 @@ func (r *Runner) Set(o *Options) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.concurrency, r.queue = o.Concurrency, o.Queue
-	r.bounds = bounds{o.MaxCPU, o.MaxMemory, cmp.Or(o.MaxOutput, r.bounds.output)}
+	r.bounds = bounds{cpu: o.MaxCPU, memory: o.MaxMemory, output: cmp.Or(o.MaxOutput, r.bounds.output)}
 	r.startLocked()
 }
 

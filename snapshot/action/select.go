@@ -78,7 +78,7 @@ func choose(on string, a *rules.Action, owner string, outliers []events.Outlier)
 func verdictOf(o *events.Outlier) *rules.Verdict {
 	v := &rules.Verdict{Rule: o.Rule, Delay: time.Duration(o.DelayNS)}
 	if e := o.Explained; e != nil {
-		v.Cause, v.By, v.ByKind = e.Cause, e.By, e.ByKind
+		v.Cause, v.By, v.ByKind, v.Confidence = e.Cause, e.By, e.ByKind, e.Confidence
 		if o.DelayNS > 0 {
 			v.Share = float64(e.NS) / float64(o.DelayNS)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
@@ -169,4 +170,25 @@ func TestDumpStacksOfJava(t *testing.T) {
 		log = read(t, dir, "action-0.log")
 	}
 	assert.Check(t, strings.Contains(log, "Slow.main"), "%s", log)
+}
+
+// TestBPFMaps: the script saves a map that a real BPF map's name leads to, and what is
+// wrong with a name is told.
+func TestBPFMaps(t *testing.T) {
+	needRoot(t)
+	if _, err := exec.LookPath("bpftool"); err != nil {
+		t.Skip("bpftool is not installed")
+	}
+	const name = "tailcam_t.maps"
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 4})
+	assert.NilError(t, err)
+	defer m.Close()
+	assert.NilError(t, m.Put([]byte{0xca, 0xfe, 1, 2}, []byte{0xbe, 0xef, 3, 4}))
+	res, log := script(t, snapshotDir(t), "bpf-maps.sh", name, "tailcam_none")
+	assert.Assert(t, res.OK(), "%s\n%s", res.String(), log)
+	assert.Check(t, strings.Contains(strings.ToLower(log), "ca fe 01 02") && strings.Contains(log, "# no map has the name tailcam_none"), "%s", log)
+	for _, bad := range []string{"-f", "a b", "x;id", "$(id)", ""} {
+		res, log = script(t, snapshotDir(t), "bpf-maps.sh", bad)
+		assert.Check(t, !res.OK() && strings.Contains(log, "invalid NAME"), "%q: %s\n%s", bad, res.String(), log)
+	}
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/tailcam/tailcam/internal/guard"
 )
 
@@ -28,9 +30,14 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b 
 	}
 	defer orders.Close()
 	args := append(append([]string{"tailcam", Verb}, credentialArgs(id)...), b.args()...)
-	cmd.Args = append(append(args, cmd.Path), cmd.Args...)
-	cmd.Path = r.opts.Supervisor
 	cmd.ExtraFiles = []*os.File{childReport, childOrders}
+	own := r.newCgroup(b)
+	if own != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, own.file)
+		defer func() { r.endCgroup(own, res) }()
+	}
+	cmd.Args = append(append(args, strconv.FormatBool(own != nil), cmd.Path), cmd.Args...)
+	cmd.Path = r.opts.Supervisor
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	childReport.Close()
@@ -81,6 +88,16 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b 
 	}
 	res.TimedOut, res.Stopped = timedOut, stopped
 	return err
+}
+
+// endCgroup ends what an action has left, even if its supervisor was killed.
+func (r *Runner) endCgroup(g *cgroup, res *Result) {
+	if used, ok := cgroupCPU(int(g.file.Fd())); ok {
+		res.CPU = used
+	}
+	if err := g.end(); err != nil {
+		r.log.Warn("the cgroup of an action stays", zap.Error(err))
+	}
 }
 
 var errUnkillable = errors.New("stuck in the kernel: SIGKILL has no effect")

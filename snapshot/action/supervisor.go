@@ -24,6 +24,7 @@ const Verb = "tailcam-action"
 const (
 	reportFD = 3 // the result is written here
 	orderFD  = 4 // one byte: terminate the action; EOF: kill everything
+	cgroupFD = 5 // the cgroup to start the action in, if there is one
 )
 
 // maxProcesses bounds the processes of the action's user. Root has no limit.
@@ -50,7 +51,7 @@ func Supervise(args []string) int {
 }
 
 func supervise(args []string, report *os.File) error {
-	if len(args) < 7 {
+	if len(args) < 8 {
 		return errors.New("the supervisor is internal: it is started by the daemon")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -76,13 +77,17 @@ func supervise(args []string, report *os.File) error {
 	if err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(args[5], args[6:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
-		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2},
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: credential},
+	attr := &syscall.SysProcAttr{Setsid: true, Credential: credential}
+	if args[5] == "true" {
+		syscall.CloseOnExec(cgroupFD)
+		attr.UseCgroupFD, attr.CgroupFD, limits.cgroup = true, cgroupFD, cgroupFD
+	}
+	pid, err := syscall.ForkExec(args[6], args[7:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
+		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr,
 	})
 	restore()
 	if err != nil {
-		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[5], Err: err})
+		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[6], Err: err})
 	}
 	fmt.Fprintf(report, "started %d\n", pid)
 	ended := make(chan syscall.WaitStatus, 1)

@@ -60,6 +60,13 @@ func lookup(name string) (*identity, error) {
 	return id, nil
 }
 
+// Credential finds a user by name or number, with all groups. It is nil for this
+// process's own user; only root can change to another.
+func Credential(name string) (*syscall.Credential, error) {
+	id, err := lookup(name)
+	return id.credential(), err
+}
+
 func (id *identity) credential() *syscall.Credential {
 	if id == nil {
 		return nil

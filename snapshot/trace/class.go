@@ -22,6 +22,10 @@ import "github.com/tailcam/tailcam/bpf/abi"
 // itself, no state dump, and numbers only of system calls.
 const layoutVersion = 2
 
+// layoutCompressed is written instead if the streams are compressed: releases before it
+// would find no streams, and no fault.
+const layoutCompressed = 3
+
 type kind uint8
 
 // How a field lies in CTF, and where its value comes from: off is a place in
@@ -48,6 +52,8 @@ const (
 	kText                   // a string, in values only
 	kAddress                // a string: 8 bytes of the record in base 16
 	kArgs                   // the arguments of a system call, each as kX64
+	kU16                    // unsigned 32 bits: 2 bytes of the record
+	kFrames                 // the addresses of a stack, each as kX64
 	kSkip                   // read only: off bytes that mean nothing to us
 	kSkipText               // read only: a string that means nothing to us
 )
@@ -82,6 +88,7 @@ var (
 	}
 	powerFields = []field{{"state", kU32, abi.OffPowerState}, {"cpu_id", kU32, abi.OffPowerCpu}}
 	quotaFields = []field{{"cgroup", kU64, abi.OffThrottleCgroup}, {"cpu", kU32, abi.OffThrottleCpu}}
+	stackFields = []field{{"pid", kS32, abi.OffStackPid}, {"kind", kU16, abi.OffStackKind}, {"frames", kFrames, abi.OffStackLow}}
 	blockFields = []field{
 		{"dev", kU32, abi.OffBlockDev}, {"sector", kU64, abi.OffBlockSector},
 		{"nr_sector", kSectors, abi.OffBlockBytes},
@@ -194,6 +201,8 @@ var classes = [...]class{
 		{"count", kU32, abi.OffInterruptsCount}, {"since_ns", kU64, abi.OffInterruptsSinceNs},
 		{"sampled", kU32, abi.OffInterruptsSampled},
 	}},
+	WaitStack: {"tailcam_wait_stack", stackFields},
+	Sample:    {"tailcam_sample", stackFields},
 	DumpStart: {"lttng_statedump_start", nil},
 	DumpTask: {"lttng_statedump_process_state", []field{
 		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"ppid", kS32, valPPID}, {"name", kComm, valName},
@@ -240,7 +249,9 @@ type values struct {
 }
 
 // ofRecord tells whether the events of a type come from the kernel's records.
-func (t Type) ofRecord() bool { return t >= SchedSwitch && t <= Interrupts }
+func (t Type) ofRecord() bool {
+	return t >= SchedSwitch && t <= Interrupts || t == WaitStack || t == Sample
+}
 
 // memcgClasses are the names of ReclaimBegin and ReclaimEnd for a cgroup: an
 // event's id is then its type plus memcgID.

@@ -46,6 +46,12 @@ func appendFields(b []byte, fields []field, r *Record) []byte {
 			b = append(strconv.AppendUint(append(b, "0x"...), r.u64(off), 16), 0)
 		case kArgs:
 			b = append(b, r[off:off+8*abi.SyscallArgs]...)
+		case kU16:
+			b = le.AppendUint32(b, uint32(r.u16(off)))
+		case kFrames:
+			for n := range abi.StackFrames {
+				b = le.AppendUint64(b, r.frame(n))
+			}
 		}
 	}
 	return b
@@ -60,6 +66,8 @@ func (f *field) fixedSize() int {
 		return len(Comm{})
 	case kArgs:
 		return 8 * abi.SyscallArgs
+	case kFrames:
+		return 8 * abi.StackFrames
 	case kSkip:
 		return f.off
 	case kIRQName, kCommText, kRecordName, kText, kAddress, kSkipText:
@@ -106,6 +114,12 @@ func readFields(b []byte, fields []field, r *Record) (n int, ok bool) {
 			le.PutUint16(r[off:], uint16(int32(le.Uint32(v))+maxRTPrio))
 		case kPrio32:
 			le.PutUint32(r[off:], uint32(int32(le.Uint32(v))+maxRTPrio))
+		case kU16:
+			le.PutUint16(r[off:], uint16(le.Uint32(v)))
+		case kFrames:
+			for n := range abi.StackFrames {
+				r.setFrame(n, le.Uint64(v[8*n:]))
+			}
 		case kAddress:
 			// LTTng has the string itself here, and so may a later release.
 			if address, err := strconv.ParseUint(string(v[:min(len(v), 18)]), 0, 64); err == nil {

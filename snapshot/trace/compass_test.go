@@ -38,7 +38,7 @@ func TestTraceCompassFindsItsFields(t *testing.T) {
 	names := syscallNames{ask: func(nr int) string { return []string{"read", "openat"}[nr] }}
 	names.get(0)
 	names.get(1)
-	text := string(metadata(&Trace{}, [16]byte{}, names.known))
+	text := string(metadata(&Trace{}, [16]byte{}, names.known, 0))
 	for _, want := range []string{
 		"\tdomain = \"kernel\";\n", "\ttracer_name = \"lttng-modules\";\n", "\ttracer_major = 2;\n", "\ttracer_minor = 13;\n",
 		"\tevent.context := struct {\n\t\tinteger { size = 32; align = 8; signed = true; base = 10; } _tid;\n", "\tuint32_t cpu_id;\n};",

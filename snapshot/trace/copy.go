@@ -38,10 +38,10 @@ type CopyOptions struct {
 }
 
 // Copy copies the trace in src to dst, which it creates, and both have their files
-// in a directory "kernel". It goes event by event: what is damaged is an error
-// that wraps ErrDamaged. It holds a
-// packet in memory, 4 MiB at most. Without a span and other names the copy has the same bytes;
-// with them it is another trace, with an id of its own, and a state dump from
+// in a directory "kernel". The copy is never compressed. It goes event by event: what is
+// damaged is an error that wraps ErrDamaged. It holds a
+// packet in memory, 4 MiB at most. Without a span and other names the copy has the same bytes,
+// uncompressed; with them it is another trace, with an id of its own, and a state dump from
 // before the span stands at its begin, without what tasks were doing then. After an error what was
 // written remains. It returns how many events were copied.
 func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint64, err error) {
@@ -57,6 +57,11 @@ func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint6
 	if err != nil {
 		return 0, fmt.Errorf("read trace: %w", err)
 	}
+	text = plainMetadata(text, m)
+	if c.zip, err = m.unzip(); err != nil {
+		return 0, fmt.Errorf("read trace: %w", err)
+	}
+	defer c.zip.close()
 	c.uuid = m.uuid
 	if c.span != Always || c.rename != nil {
 		_, _ = rand.Read(c.uuid[:]) // never fails
@@ -77,7 +82,7 @@ func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint6
 		}
 	}
 	for cpu, name := range names {
-		if err := c.file(filepath.Join(files, "kernel_"+strconv.Itoa(cpu)), filepath.Join(src, name), m, cpu); err != nil {
+		if err := c.file(filepath.Join(files, streamPrefix+strconv.Itoa(cpu)), filepath.Join(src, name), m, cpu); err != nil {
 			return c.events, fmt.Errorf("copy trace of CPU %d: %w", cpu, err)
 		}
 	}
@@ -98,6 +103,7 @@ type copier struct {
 	rename  Renamer
 	events  uint64
 	scratch []byte // an event with other names
+	zip     *unzip // nil: the source is not compressed
 
 	out  io.Writer
 	pkt  packet
@@ -107,15 +113,14 @@ type copier struct {
 }
 
 func (c *copier) file(to, from string, m *meta, cpu int) error {
-	in, err := openRegular(from)
+	s, err := openStream(from, m, cpu, c.zip)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }()
+	defer func() { _ = s.file.Close() }()
 	return create(to, func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 64<<10)
 		c.out = w
-		s := newStreamReader(in, m, cpu)
 		if err := c.stream(s); err != nil {
 			return fmt.Errorf("at byte %d: %w", s.pos, err)
 		}
@@ -126,7 +131,7 @@ func (c *copier) file(to, from string, m *meta, cpu int) error {
 
 func (c *copier) stream(s *streamReader) error {
 	c.pkt, c.dump = packet{cpu: uint32(s.cpu)}, dumpCopy{}
-	for {
+	for sought := false; ; {
 		err := s.nextPacket()
 		if errors.Is(err, io.EOF) {
 			break
@@ -140,8 +145,18 @@ func (c *copier) stream(s *streamReader) error {
 		if c.read != nil {
 			c.read(c.done + s.pos)
 		}
+		early := s.pkt.end < c.span.From
 		if err := c.packet(s); err != nil {
 			return err
+		}
+		if early && c.dump.done && !sought {
+			sought = true
+			if err := s.seek(c.span.From); err != nil {
+				return err
+			}
+		}
+		if s.pkt.begin > c.span.To && s.zip != nil {
+			break // later packets are, too
 		}
 	}
 	if c.pkt.seq > 0 {

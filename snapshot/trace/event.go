@@ -8,7 +8,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 )
 
-// Type is the kind of an event. Values up to Interrupts are types of records.
+// Type is the kind of an event. Values up to Sample are types of records.
 type Type uint16
 
 // Kinds of events.
@@ -56,6 +56,8 @@ const (
 	KVMExit          Type = abi.RecKvmExit
 	Steal            Type = abi.RecSteal
 	Interrupts       Type = abi.RecInterrupts
+	WaitStack        Type = abi.RecWait
+	Sample           Type = abi.RecSample
 
 	// Not records of the kernel: what there was when the trace began, as far as
 	// it is known.
@@ -109,7 +111,7 @@ type Event struct {
 	// Body is a value (not a pointer) of Switch, Wake, Migrate, IRQ, Softirq,
 	// Hrtimer, Block, Work, Fork, Exec, Exit, Syscall, WorkQueue, Timer, Fault,
 	// Reclaim, Compaction, Lock, Idle, Frequency, Net, Napi, Throttle, KVM,
-	// Stolen, ShortRuns, TaskState, FileState, DeviceState or Marker; nil for DumpStart and
+	// Stolen, ShortRuns, Stack, TaskState, FileState, DeviceState or Marker; nil for DumpStart and
 	// DumpEnd.
 	Body any
 }
@@ -385,6 +387,15 @@ type ShortRuns struct {
 	Since   uint64 // between that time and the event's; nanoseconds of CLOCK_MONOTONIC
 	Sampled bool
 	Same    bool // and it is the one of the sample before: it has run all the time
+}
+
+// Stack is WaitStack, where Event.TID has waited when it gets a CPU again, or Sample, where
+// it is while it runs.
+type Stack struct {
+	PID  int
+	User bool // in user space, by frame pointers: without them, the innermost frame alone is right
+	// Frames are addresses, the innermost first; 0: there are no more.
+	Frames [abi.StackFrames]uint64
 }
 
 // UnknownVec is ShortRuns.Vec of a softirq of which nothing tells which it is.

@@ -29,7 +29,7 @@ func FuzzDecode(f *testing.F) {
 	for nr := range uint32(8) {
 		names.get(nr)
 	}
-	m, err := parseMetadata(metadata(&Trace{}, [16]byte{}, names.known))
+	m, err := parseMetadata(metadata(&Trace{}, [16]byte{}, names.known, 0))
 	if err != nil {
 		f.Fatal(err)
 	}

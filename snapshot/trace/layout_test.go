@@ -22,7 +22,7 @@ func writeLayout1(t *testing.T, records []Record) string {
 	uuid := [16]byte{1, 2, 3}
 	call := &namedCall{name: "kill", entry: callFields1(SyscallEntry), exit: callFields1(SyscallExit)}
 	names := map[uint32]*namedCall{62: call}
-	text := strings.Replace(string(metadata(&Trace{}, uuid, names)), "tailcam_layout = 2", "tailcam_layout = 1", 1)
+	text := strings.Replace(string(metadata(&Trace{}, uuid, names, 0)), "tailcam_layout = 2", "tailcam_layout = 1", 1)
 	pkt := packet{begin: records[0].Time(), end: records[len(records)-1].Time(), cpu: 4}
 	body := make([]byte, packetPrefix)
 	last := pkt.begin
@@ -97,7 +97,7 @@ func TestReadLaterRelease(t *testing.T) {
 	p := packet{begin: 1000, end: 1000, size: uint64(len(body))}
 	p.put(body, new([16]byte))
 
-	text := string(metadata(&Trace{}, [16]byte{}, nil))
+	text := string(metadata(&Trace{}, [16]byte{}, nil, 0))
 	switchEnd := "_prev_state_raw;\n"
 	text = strings.Replace(text, switchEnd, switchEnd+
 		"\t\tstring { encoding = UTF8; } _reason;\n\t\tinteger { size = 16; align = 8; signed = true; base = 10; } _node;\n", 1)

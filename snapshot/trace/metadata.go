@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,7 @@ type Env struct {
 const (
 	envLayout  = "tailcam_layout"
 	envVersion = "tailcam_version"
+	envBytes   = "tailcam_bytes" // of all streams, if they are compressed
 )
 
 // The release of lttng-modules whose event and field names the trace has.
@@ -77,8 +79,9 @@ stream {
 `
 
 // metadata builds the TSDL text. names holds the name of each system call
-// that has event ids of its own.
-func metadata(t *Trace, uuid [16]byte, names map[uint32]*namedCall) []byte {
+// that has event ids of its own, total how many bytes the
+// streams have.
+func metadata(t *Trace, uuid [16]byte, names map[uint32]*namedCall, total uint64) []byte {
 	var b strings.Builder
 	b.WriteString("/* CTF 1.8 */\n\n" + metadataTypes)
 	fmt.Fprintf(&b, `
@@ -96,7 +99,10 @@ trace {
 };
 
 `, formatUUID(uuid))
-	writeEnv(&b, &t.Env)
+	if !t.Compress {
+		total = 0
+	}
+	writeEnv(&b, &t.Env, total)
 	writeClock(&b, t.ClockOffset, t.Env.BootID)
 	b.WriteString(metadataStream)
 	for id := range classes {
@@ -119,7 +125,8 @@ trace {
 	return []byte(b.String())
 }
 
-func writeEnv(b *strings.Builder, e *Env) {
+// writeEnv writes the environment; total is 0 if the streams are not compressed.
+func writeEnv(b *strings.Builder, e *Env, total uint64) {
 	b.WriteString("env {\n")
 	text := func(key, value string) {
 		if value != "" {
@@ -144,8 +151,23 @@ func writeEnv(b *strings.Builder, e *Env) {
 	text("machine", e.Machine)
 	text("boot_id", e.BootID)
 	text(envVersion, e.Version)
-	number(envLayout, layoutVersion)
+	if total > 0 {
+		number(envLayout, layoutCompressed)
+		number(envBytes, int(total))
+	} else {
+		number(envLayout, layoutVersion)
+	}
 	b.WriteString("};\n\n")
+}
+
+// plainMetadata makes the text of a compressed trace that of an uncompressed one.
+func plainMetadata(text []byte, m *meta) []byte {
+	if m.bytes == 0 {
+		return text
+	}
+	layout := fmt.Sprintf("\t%s = ", envLayout)
+	return bytes.Replace(text, fmt.Appendf(nil, "%s%d;\n\t%s = %d;\n", layout, layoutCompressed, envBytes, m.bytes),
+		fmt.Appendf(nil, "%s%d;\n", layout, layoutVersion), 1)
 }
 
 // writeClock maps monotonic time to wall time.
@@ -191,7 +213,7 @@ const (
 
 var fieldTypes = [...]string{
 	kS32: tsdlS32, kPrio16: tsdlS32, kPrio32: tsdlS32, kErrno: tsdlS32, kTID: tsdlS32,
-	kU32: tsdlU32, kRWBS: tsdlU32, kSectors: tsdlU32,
+	kU32: tsdlU32, kU16: tsdlU32, kRWBS: tsdlU32, kSectors: tsdlU32,
 	kX32:     "integer { size = 32; align = 8; signed = false; base = 16; } %s",
 	kS64:     "integer { size = 64; align = 8; signed = true; base = 10; } %s",
 	kState:   "integer { size = 64; align = 8; signed = true; base = 10; } %s",
@@ -199,5 +221,6 @@ var fieldTypes = [...]string{
 	kX64:     "integer { size = 64; align = 8; signed = false; base = 16; } %s",
 	kComm:    "integer { size = 8; align = 8; signed = false; encoding = UTF8; base = 10; } %s[16]",
 	kIRQName: tsdlText, kRecordName: tsdlText, kCommText: tsdlText, kText: tsdlText, kAddress: tsdlText,
-	kArgs: "integer { size = 64; align = 8; signed = false; base = 16; } %s[5]",
+	kFrames: "integer { size = 64; align = 8; signed = false; base = 16; } %s[7]",
+	kArgs:   "integer { size = 64; align = 8; signed = false; base = 16; } %s[5]",
 }

@@ -28,11 +28,13 @@ type Reader struct {
 	streams []*streamReader
 	heads   heads
 	failed  []error // to be returned by Next
-	total   uint64  // bytes of all stream files
+	total   uint64  // bytes of all streams
+	zip     *unzip  // nil: not compressed
 }
 
 // Read opens the trace in dir, or in the directory "kernel" in it: both that
-// of a snapshot and that of its files will do. Call Close after use.
+// of a snapshot and that of its files will do. It may be compressed, and has then
+// no more bytes than it declares, at most 4 GiB. Call Close after use.
 func Read(dir string) (*Reader, error) {
 	dir = filesOf(dir)
 	m, _, err := readMetadata(filepath.Join(dir, "metadata"))
@@ -43,16 +45,17 @@ func Read(dir string) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)
 	}
-	r := &Reader{meta: m}
+	r := &Reader{meta: m, total: m.bytes}
+	if r.zip, err = m.unzip(); err != nil {
+		return nil, fmt.Errorf("read trace: %w", err)
+	}
 	for cpu, name := range names {
-		f, err := openRegular(filepath.Join(dir, name))
+		s, err := openStream(filepath.Join(dir, name), m, cpu, r.zip)
 		if err != nil {
 			_ = r.Close()
 			return nil, fmt.Errorf("read trace: %w", err)
 		}
-		s := newStreamReader(f, m, cpu)
-		s.file = f
-		if st, err := f.Stat(); err == nil {
+		if st, err := s.file.Stat(); err == nil && m.bytes == 0 {
 			r.total += uint64(st.Size())
 		}
 		r.streams = append(r.streams, s)
@@ -111,6 +114,7 @@ func (r *Reader) Close() error {
 		}
 	}
 	r.streams, r.heads = nil, nil
+	r.zip.close()
 	return errors.Join(errs...)
 }
 
@@ -134,8 +138,8 @@ func (r *Reader) CPUs() []int {
 	return cpus
 }
 
-// Progress returns how many bytes of the trace's files were read, and how many
-// they have. Damage leaves the rest of a file unread.
+// Progress returns how many bytes of the trace were read, and how many it has,
+// uncompressed. Damage leaves the rest of a stream unread.
 func (r *Reader) Progress() (read, total uint64) {
 	for _, s := range r.streams {
 		read += s.pos
@@ -218,11 +222,15 @@ func streamFiles(dir string) (map[int]string, error) {
 	for seen := 0; ; {
 		names, err := d.Readdirnames(1024)
 		for _, name := range names {
-			digits, ok := strings.CutPrefix(name, "kernel_")
+			digits, ok := strings.CutPrefix(strings.TrimSuffix(name, compressedExt), streamPrefix)
 			cpu, err := strconv.Atoi(digits)
-			if ok && err == nil && cpu >= 0 && cpu <= maxCPU && strconv.Itoa(cpu) == digits {
-				files[cpu] = name
+			if !ok || err != nil || cpu < 0 || cpu > maxCPU || strconv.Itoa(cpu) != digits {
+				continue
 			}
+			if files[cpu] != "" {
+				return nil, fmt.Errorf("%w: both %s and %s in %s", ErrDamaged, files[cpu], name, dir)
+			}
+			files[cpu] = name
 		}
 		if seen += len(names); seen > maxEntries || len(files) > maxStreams {
 			return nil, fmt.Errorf("%w: too many files in %s", ErrDamaged, dir)

@@ -19,6 +19,7 @@ type meta struct {
 	env    Env
 	layout int
 	offset time.Duration
+	bytes  uint64 // of all streams, if they are compressed; 0: they are not
 	events map[uint32]*decl
 }
 
@@ -69,6 +70,7 @@ func parseMetadata(text []byte) (*meta, error) {
 			m.uuid, hasUUID = parseUUID(text("uuid"))
 		case "env":
 			m.layout, _ = strconv.Atoi(values[envLayout])
+			m.bytes, _ = strconv.ParseUint(values[envBytes], 10, 63)
 			m.env = Env{
 				Hostname: text("hostname"), KernelRelease: text("kernel_release"), KernelVersion: text("kernel_version"),
 				Machine: text("machine"), BootID: text("boot_id"), Version: text(envVersion), Name: text("trace_name"),
@@ -91,8 +93,12 @@ func parseMetadata(text []byte) (*meta, error) {
 		return nil, lines.Err()
 	case m.layout == 0:
 		return nil, errors.New("not a trace of tailcam (no " + envLayout + "); babeltrace2 may read it")
-	case m.layout < 0 || m.layout > layoutVersion:
-		return nil, fmt.Errorf("layout %d is of a later release of tailcam, this one reads up to %d", m.layout, layoutVersion)
+	case m.layout < 0 || m.layout > layoutCompressed:
+		return nil, fmt.Errorf("layout %d is of a later release of tailcam, this one reads up to %d", m.layout, layoutCompressed)
+	case (m.layout == layoutCompressed) != (m.bytes > 0):
+		return nil, fmt.Errorf("layout %d, and %s is %d", m.layout, envBytes, m.bytes)
+	case m.bytes > maxTrace:
+		return nil, fmt.Errorf("compressed streams of %d bytes; at most %d are read", m.bytes, uint64(maxTrace))
 	case !hasUUID:
 		return nil, errors.New("no trace uuid")
 	}

@@ -49,14 +49,25 @@ func (r *Record) Time() uint64 { return r.u64(abi.OffTimeNs) }
 
 // known reports whether the record can be decoded and written.
 func (r *Record) known() bool {
-	t := r.Type()
-	return t >= SchedSwitch && t <= Interrupts && r.Time() < maxTime
+	return r.Type().ofRecord() && r.Time() < maxTime
 }
 
 func (r *Record) u64(off int) uint64 { return binary.LittleEndian.Uint64(r[off:]) }
 func (r *Record) u32(off int) uint32 { return binary.LittleEndian.Uint32(r[off:]) }
 func (r *Record) s32(off int) int32  { return int32(r.u32(off)) }
+func (r *Record) u16(off int) uint16 { return binary.LittleEndian.Uint16(r[off:]) }
 func (r *Record) s16(off int) int16  { return int16(binary.LittleEndian.Uint16(r[off:])) }
+
+// frame is an address of a stack. Those of the kernel have all further bits set.
+func (r *Record) frame(i int) uint64 {
+	address := uint64(r.u16(abi.OffStackHigh+2*i))<<32 | uint64(r.u32(abi.OffStackLow+4*i))
+	return uint64(int64(address<<16) >> 16)
+}
+
+func (r *Record) setFrame(i int, address uint64) {
+	binary.LittleEndian.PutUint16(r[abi.OffStackHigh+2*i:], uint16(address>>32))
+	binary.LittleEndian.PutUint32(r[abi.OffStackLow+4*i:], uint32(address))
+}
 
 // comm copies a task name and clears whatever follows its end.
 func (r *Record) comm(off int) (c Comm) {

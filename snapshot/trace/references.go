@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -13,13 +14,22 @@ type References struct {
 	TIDs      []int         // tasks, without idle ones
 	Files     map[int][]int // file descriptors in system calls, by process
 	Functions []uint64      // of timers and of work
+	Frames    []uint64      // of stacks in the kernel
+	User      []UserFrame   // and in user space
 	Devices   []uint32      // of block requests, major << 20 | minor
+}
+
+// UserFrame is where a process ran in user space.
+type UserFrame struct {
+	PID     int
+	Address uint64
 }
 
 // FindReferences lists what the records name, each once and in order. name gives the
 // name of a system call; it may be nil, then no files are found.
 func FindReferences(cpus []CPU, name func(nr int) string) References {
 	tids, functions, devices := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}
+	stacks := stackReferences{map[uint64]bool{}, map[UserFrame]bool{}}
 	files := fileReferences{names: syscallNames{ask: name}, found: map[file]bool{}}
 	for i := range cpus {
 		for j := range cpus[i].Records {
@@ -40,6 +50,8 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 				functions[r.u64(abi.OffWorkFunction)] = true
 			case SyscallEntry, SyscallExit:
 				files.add(r)
+			case WaitStack, Sample:
+				stacks.add(r)
 			case BlockInsert, BlockIssue, BlockComplete:
 				devices[r.u32(abi.OffBlockDev)] = true
 			}
@@ -49,8 +61,31 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 	delete(functions, 0)
 	return References{
 		TIDs: slices.Sorted(maps.Keys(tids)), Files: files.list(),
+		Frames: slices.Sorted(maps.Keys(stacks.kernel)), User: slices.SortedFunc(maps.Keys(stacks.user), compareFrames),
 		Functions: slices.Sorted(maps.Keys(functions)), Devices: slices.Sorted(maps.Keys(devices)),
 	}
+}
+
+// stackReferences collects frames of stacks. In user space, the innermost alone is sure.
+type stackReferences struct {
+	kernel map[uint64]bool
+	user   map[UserFrame]bool
+}
+
+func (s *stackReferences) add(r *Record) {
+	if r.u16(abi.OffStackKind) == abi.StackUser {
+		s.user[UserFrame{int(r.s32(abi.OffStackPid)), r.frame(0)}] = true
+		return
+	}
+	for i := range abi.StackFrames {
+		if address := r.frame(i); address != 0 {
+			s.kernel[address] = true
+		}
+	}
+}
+
+func compareFrames(a, b UserFrame) int {
+	return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Address, b.Address))
 }
 
 // fileReferences collects file descriptors from the system calls that name

@@ -14,6 +14,8 @@ func TestMentions(t *testing.T) {
 		TIDs:      []int{50, 100, 200, 201, 300, 400, 500, 501, 600, 601},
 		Files:     map[int][]int{399: {7}},
 		Functions: []uint64{0xffffffff81000000, 0xffffffff81234560, 0xffffffff81234570},
+		Frames:    []uint64{0xffffffff81234567, 0xffffffff8123456f},
+		User:      []UserFrame{{4711, 0x7fff12345678}},
 		Devices:   []uint32{254<<20 | 16},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 )
@@ -20,17 +21,42 @@ const (
 
 // streamReader reads one CPU's stream file.
 type streamReader struct {
-	file *os.File // nil in tests
+	file *os.File     // nil in tests
+	zip  *frameReader // nil: not compressed
 	in   *bufio.Reader
 	meta *meta
 	cpu  int
 
+	memory *memoryStream // has the events instead of a file
+
 	pkt     packet
 	packets uint64
 	left    uint64 // bytes of the packet not yet read
-	pos     uint64 // in the file
+	pos     uint64 // in the stream
 	last    uint64 // time reached
 	event   Event  // what next found
+}
+
+// openStream opens a stream's file. z decompresses it if its name says that it has to be;
+// nil: the metadata does not say how much that makes, and it is refused.
+func openStream(path string, m *meta, cpu int, z *unzip) (*streamReader, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	var in io.Reader = f
+	var zip *frameReader
+	if strings.HasSuffix(path, compressedExt) {
+		if z == nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("%w: %s is compressed, and the metadata does not say so", ErrDamaged, path)
+		}
+		zip = newFrameReader(f, z)
+		in = zip
+	}
+	s := newStreamReader(in, m, cpu)
+	s.file, s.zip = f, zip
+	return s, nil
 }
 
 func newStreamReader(in io.Reader, m *meta, cpu int) *streamReader {
@@ -41,6 +67,13 @@ func newStreamReader(in io.Reader, m *meta, cpu int) *streamReader {
 // one; any other error is final too, and what it says of damage is where
 // s.pos points. Events of later releases are passed over.
 func (s *streamReader) next() error {
+	if s.memory != nil {
+		var ok bool
+		if s.event, ok = s.memory.next(s.cpu); !ok {
+			return io.EOF
+		}
+		return nil
+	}
 	for {
 		for s.left == 0 {
 			if err := s.nextPacket(); err != nil {

@@ -267,12 +267,12 @@ func TestLTTngValues(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	b.Run("dump", func(b *testing.B) { benchmarkWrite(b, &Known{}) })
-	b.Run("plain", func(b *testing.B) { benchmarkWrite(b, nil) })
+	b.Run("dump", func(b *testing.B) { benchmarkWrite(b, Trace{Known: &Known{}}) })
+	b.Run("plain", func(b *testing.B) { benchmarkWrite(b, Trace{}) })
+	b.Run("compressed", func(b *testing.B) { benchmarkWrite(b, Trace{Compress: true}) })
 }
 
-func benchmarkWrite(b *testing.B, known *Known) {
-	tr := Trace{Known: known}
+func benchmarkWrite(b *testing.B, tr Trace) {
 	for cpu := range 4 {
 		bb := newBuilder(cpu, 1_000_000_000)
 		bb.busy(50_000)
@@ -280,6 +280,7 @@ func benchmarkWrite(b *testing.B, known *Known) {
 	}
 	tr.SyscallName = syscallName
 	root := b.TempDir()
+	bytes := int64(0)
 	b.ResetTimer()
 	for b.Loop() {
 		dir := filepath.Join(root, "t")
@@ -287,16 +288,27 @@ func benchmarkWrite(b *testing.B, known *Known) {
 			b.Fatal(err)
 		}
 		b.StopTimer()
+		if r, err := Read(dir); err == nil {
+			_, total := r.Progress()
+			bytes = int64(total)
+			r.Close()
+		}
 		os.RemoveAll(dir)
 		b.StartTimer()
 	}
+	b.SetBytes(bytes) // uncompressed
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/200_000, "ns/event")
 }
 
 func BenchmarkRead(b *testing.B) {
+	b.Run("plain", func(b *testing.B) { benchmarkRead(b, false) })
+	b.Run("compressed", func(b *testing.B) { benchmarkRead(b, true) })
+}
+
+func benchmarkRead(b *testing.B, compress bool) {
 	bb := newBuilder(0, 1_000_000_000)
 	bb.busy(200_000)
-	dir := write(b, Trace{CPUs: []CPU{{Records: bb.out}}, SyscallName: syscallName})
+	dir := write(b, Trace{CPUs: []CPU{{Records: bb.out}}, SyscallName: syscallName, Compress: compress})
 	for b.Loop() {
 		r, err := Read(dir)
 		if err != nil {

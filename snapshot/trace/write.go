@@ -39,8 +39,21 @@ type Trace struct {
 	// trace's directory ("kernel/metadata"). It is asked once a file, in the order in
 	// which they are written. Its errors are the file's.
 	Tee func(file string) io.Writer
-	// PacketSize is about how many bytes a packet has; 0: 1 MiB.
+	// PacketSize is about how many bytes a packet has; 0: 1 MiB, or 128 KiB compressed.
 	PacketSize int
+	// Compress compresses the streams, packet by packet, with zstd: Read and Copy
+	// read them, readers of CTF do not.
+	Compress bool
+
+	streams []*stream // once it is prepared
+}
+
+// Prepare does what Write and Events both need. It checks the trace.
+func (t *Trace) Prepare() (err error) {
+	if t.streams == nil {
+		t.streams, err = plan(t)
+	}
+	return err
 }
 
 // CPU is one CPU's history. Each CPU may occur once.
@@ -82,14 +95,17 @@ type extra struct {
 // sessions have it, and lttng-analyses finds the tracer's version by it.
 const kernelDir = "kernel"
 
+// streamPrefix begins the name of each CPU's file; the CPU's number follows.
+const streamPrefix = "kernel_"
+
 // Write writes the trace as CTF into a directory "kernel" in dir; both are
-// created if they are missing: a file "kernel_N" for each CPU, then
-// "metadata". Existing files are not replaced. It does not sync, and after an
+// created if they are missing: a file "kernel_N" for each CPU, "kernel_N.zst" if it is
+// compressed, then "metadata". Existing files are not replaced. It does not sync, and after an
 // error what it wrote remains.
 //
-// Write only reads the trace; it may run beside other readers of it.
+// Write only reads what the trace holds; it may run beside other readers of that.
 func Write(dir string, t Trace) error {
-	streams, err := plan(&t)
+	err := t.Prepare()
 	if err != nil {
 		return err
 	}
@@ -98,7 +114,11 @@ func Write(dir string, t Trace) error {
 		t.UUID[6] = t.UUID[6]&0x0f | 0x40 // version 4
 		t.UUID[8] = t.UUID[8]&0x3f | 0x80
 	}
-	if t.PacketSize <= 0 {
+	switch {
+	case t.PacketSize > 0:
+	case t.Compress:
+		t.PacketSize = compressedPacket
+	default:
 		t.PacketSize = defaultPacket
 	}
 	files := filepath.Join(dir, kernelDir)
@@ -108,14 +128,21 @@ func Write(dir string, t Trace) error {
 		}
 	}
 	w := writer{uuid: t.UUID, limit: t.PacketSize, names: syscallNames{ask: t.SyscallName}}
-	for _, s := range streams {
-		path := filepath.Join(files, "kernel_"+strconv.Itoa(s.cpu))
-		if err := create(path, func(f *os.File) error { return w.stream(t.tee(f, path), s) }); err != nil {
+	write, ext := w.stream, ""
+	if t.Compress {
+		if w.zip, err = newFrameEncoder(); err != nil {
+			return fmt.Errorf("compress trace: %w", err)
+		}
+		write, ext = w.compressed, compressedExt
+	}
+	for _, s := range t.streams {
+		path := filepath.Join(files, streamPrefix+strconv.Itoa(s.cpu)+ext)
+		if err := create(path, func(f *os.File) error { return write(t.tee(f, path), s) }); err != nil {
 			return fmt.Errorf("write trace of CPU %d: %w", s.cpu, err)
 		}
 	}
 	// Last: without it the directory is not a trace.
-	text := metadata(&t, t.UUID, w.names.known)
+	text := metadata(&t, t.UUID, w.names.known, w.total)
 	path := filepath.Join(files, "metadata")
 	err = create(path, func(f *os.File) error {
 		_, err := t.tee(f, path).Write(text)

@@ -3,6 +3,8 @@ package trace
 import (
 	"io"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/tailcam/tailcam/bpf/abi"
 )
 
@@ -11,6 +13,8 @@ type writer struct {
 	uuid  [16]byte
 	limit int
 	names syscallNames
+	zip   *zstd.Encoder // of compressed streams
+	total uint64        // bytes of all streams so far, uncompressed
 
 	out  io.Writer
 	buf  []byte // the packet so far, its prefix unset
@@ -41,7 +45,7 @@ func (w *writer) stream(out io.Writer, s *stream) error {
 			continue
 		}
 		now := r.Time()
-		for len(extras) > 0 && (extras[0].time < now || extras[0].time == now && !extras[0].after) {
+		for len(extras) > 0 && extras[0].before(now) {
 			if err := w.extra(&extras[0]); err != nil {
 				return err
 			}
@@ -60,6 +64,15 @@ func (w *writer) stream(out io.Writer, s *stream) error {
 		return nil // the last event filled its packet
 	}
 	return w.flush(s.end)
+}
+
+// compressed is stream into a compressed file.
+func (w *writer) compressed(out io.Writer, s *stream) error {
+	f := frameWriter{zip: w.zip, out: out}
+	if err := w.stream(&f, s); err != nil {
+		return err
+	}
+	return f.end()
 }
 
 func (w *writer) record(r *Record) error {
@@ -102,6 +115,7 @@ func (w *writer) flush(end uint64) error {
 	w.pkt.end = end
 	w.pkt.size = uint64(len(w.buf))
 	w.pkt.put(w.buf, &w.uuid)
+	w.total += w.pkt.size
 	if _, err := w.out.Write(w.buf); err != nil {
 		return err
 	}

@@ -53,6 +53,10 @@ func scenarios(shared *resources) []scenario {
 	return []scenario{
 		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog", advice: "kernel.sched_rt_runtime_us (now "}},
 		{
+			name: "forker", rule: trackWakeup,
+			want: want{causes: only(explain.Preempted), by: "scn-forker", says: "copying page tables for fork"},
+		},
+		{
 			name: "work-item", rule: "track: workqueue, function: [refresh_vm_stats], phase: wait", comm: "kworker/*",
 			want: want{causes: only(explain.Preempted), by: "scn-hog", says: "work refresh_vm_stats of queue events waited"},
 		},
@@ -133,7 +137,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "journal", rule: trackSyscall("fsync"),
-			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.BlockDevice, rootBy: "loop"},
+			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.BlockDevice, rootBy: "loop", says: "in jbd2_log_wait_commit"},
 			prepare: shared.withFiles(0, 12*time.Millisecond, 12*time.Millisecond),
 		},
 		{

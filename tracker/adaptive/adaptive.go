@@ -26,14 +26,9 @@ type Follower struct {
 	spec   rules.Adaptive
 	before histogram.Histogram // as read last
 	begun  bool
-	window []part // oldest first; the last is being filled
-	recent []part
+	window histogram.Window
+	recent histogram.Window
 	state  State
-}
-
-type part struct {
-	from, until time.Time
-	histogram.Histogram
 }
 
 // State is what a threshold is made of.
@@ -44,7 +39,13 @@ type State struct {
 }
 
 // New returns a follower that has seen nothing.
-func New(spec rules.Adaptive) *Follower { return &Follower{spec: spec} }
+func New(spec rules.Adaptive) *Follower {
+	return &Follower{
+		spec:   spec,
+		window: histogram.Window{Length: spec.Window, Part: max(spec.Window/parts, least)},
+		recent: histogram.Window{Length: recently},
+	}
+}
 
 // State is that after the last Update.
 func (f *Follower) State() State { return f.state }
@@ -58,16 +59,16 @@ func (f *Follower) Update(now time.Time, seen *histogram.Histogram) State {
 		delta = seen.Sub(&f.before)
 	}
 	f.before, f.begun = *seen, true
-	f.window = add(f.window, now, max(f.spec.Window/parts, least), f.spec.Window, &delta)
-	f.recent = add(f.recent, now, 0, recently, &delta)
+	f.window.Add(now, &delta)
+	f.recent.Add(now, &delta)
 
-	whole := sum(f.window)
+	whole := f.window.Sum()
 	f.state = State{Samples: whole.Count}
 	if whole.Count < f.spec.MinSamples {
 		return f.state
 	}
 	slow := whole.Quantile(f.spec.Quantile)
-	if last := sum(f.recent); last.Count >= 2*spare {
+	if last := f.recent.Sum(); last.Count >= 2*spare {
 		slow = max(slow, last.Quantile(min(f.spec.Quantile, 1-spare/float64(last.Count))))
 	}
 	f.state.QuantileNS = int64(min(slow, math.MaxInt64))
@@ -81,26 +82,4 @@ func duration(ns float64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(ns)
-}
-
-// add puts delta into the last part, or into a new one if that has its length,
-// and drops the parts that ended longer ago than window.
-func add(list []part, now time.Time, length, window time.Duration, delta *histogram.Histogram) []part {
-	for len(list) > 0 && now.Sub(list[0].until) >= window {
-		list = list[1:]
-	}
-	if n := len(list); n > 0 && now.Sub(list[n-1].from) < length {
-		list[n-1].Merge(delta)
-		list[n-1].until = now
-		return list
-	}
-	return append(list, part{from: now, until: now, Histogram: *delta})
-}
-
-func sum(list []part) histogram.Histogram {
-	var all histogram.Histogram
-	for i := range list {
-		all.Merge(&list[i].Histogram)
-	}
-	return all
 }

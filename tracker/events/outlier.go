@@ -91,6 +91,15 @@ func displayName(comm, title string, first bool) string {
 	return comm + " of " + title
 }
 
+// Usual is what delays like an outlier's were like, before it and with it: of its rule, if that
+// has a histogram of its own, or else of its tracker.
+type Usual struct {
+	Of       string `json:"of"` // rule or tracker
+	Count    uint64 `json:"count"`
+	MedianNS int64  `json:"median_ns"`
+	P99NS    int64  `json:"p99_ns"`
+}
+
 // Waker is who made the slow task runnable.
 type Waker struct {
 	Peer
@@ -214,7 +223,7 @@ type SpanInfo struct {
 // TriggerInfo is what the source of a rule of track trigger noticed. Task is whose time
 // before that is explained; its TID is 0 if there is no target.
 type TriggerInfo struct {
-	Source string `json:"source"` // psi, kmsg, oom, probe
+	Source string `json:"source"` // psi, kmsg, oom, probe, coredump, alert, slo
 	Reason string `json:"reason"` // may quote others: clean it before it is shown
 }
 
@@ -247,6 +256,7 @@ type Outlier struct {
 	// also running, or runnable if it waits for a CPU. offcpu, and timeouts but block's.
 	State        string       `json:"state,omitempty"`
 	AfterTimeout bool         `json:"after_timeout,omitempty"` // it had timed out before: cause after_timeout
+	Usual        *Usual       `json:"usual,omitempty"`         // only in snapshots
 	Waker        *Waker       `json:"waker,omitempty"`
 	OnCPU        *OnCPU       `json:"on_cpu,omitempty"` // who ran instead
 	Stacks       Stacks       `json:"stacks"`

@@ -134,7 +134,11 @@ func (o *Objects) ProgramStats() ([]ProgramStats, error) {
 		}
 		list = append(list, ProgramStats{a.Program, s.RunCount, s.Runtime, s.RecursionMisses})
 	}
-	return list, nil
+	if !o.takesWaitStacks() {
+		return list, nil
+	}
+	s, err := o.waitStacks()
+	return append(list, s), err
 }
 
 // Missed counts the runs that the kernel skipped, by program, where it tells (5.12+).

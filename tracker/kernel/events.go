@@ -28,7 +28,11 @@ func Events() ([]Event, error) {
 			if len(h.Groups) == 0 || h.Groups[0] != g {
 				continue
 			}
-			list = append(list, Event{Record: h.Record, Groups: h.Groups, Program: h.Program, Hook: h.Site(), Missing: probe(h, kernel)})
+			e := Event{Record: h.Record, Groups: h.Groups, Program: h.Program, Hook: h.Site(), Missing: probe(h, kernel)}
+			if h.Part {
+				e.Program = ""
+			}
+			list = append(list, e)
 			switch h.Record {
 			case abi.RecSoftirqEntry:
 				list = append(list, Event{
@@ -40,7 +44,7 @@ func Events() ([]Event, error) {
 			default:
 				continue
 			}
-			e := Event{Record: abi.RecSteal, Groups: h.Groups, Hook: "tp_btf:sched_switch, tp_btf:hrtimer_expire_exit"}
+			e = Event{Record: abi.RecSteal, Groups: h.Groups, Hook: "tp_btf:sched_switch, tp_btf:hrtimer_expire_exit"}
 			if e.Missing, err = stealMissing(kernel); err != nil {
 				return nil, err
 			}

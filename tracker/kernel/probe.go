@@ -69,8 +69,11 @@ func LoadBTF() (*btf.Spec, error) {
 
 // probe tells why this kernel cannot serve the hook; nil: it can.
 func probe(h *kinds.Hook, kernel *btf.Spec) error {
-	if h.Function {
+	switch {
+	case h.Function:
 		return probeFunction(h, kernel)
+	case h.Clock:
+		return probeClock()
 	}
 	var t *btf.Typedef
 	err := kernel.TypeByName("btf_trace_"+h.Tracepoint, &t)
@@ -121,7 +124,13 @@ func probeFunction(h *kinds.Hook, kernel *btf.Spec) error {
 
 // attach attaches to a hook what jumps into its program. Needs kernel 5.5+.
 func attach(h *kinds.Hook, j *Jump) (Attachment, error) {
-	l, err := link.AttachTracing(link.TracingOptions{Program: j.Program})
+	var l link.Link
+	var err error
+	if h.Clock {
+		l, err = attachClocks(j.Program)
+	} else {
+		l, err = link.AttachTracing(link.TracingOptions{Program: j.Program})
+	}
 	if err != nil {
 		return Attachment{}, fmt.Errorf("attach to %s: %w", h.Site(), err)
 	}

@@ -326,6 +326,9 @@ func (o *Objects) Serves() []Served {
 		}
 		list = append(list, s)
 	}
+	if o.takesWaitStacks() {
+		list = append(list, Served{Program: kinds.WaitStacks, Groups: []string{"wait"}})
+	}
 	return list
 }
 

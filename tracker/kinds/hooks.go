@@ -20,10 +20,15 @@ type Hook struct {
 	Function   bool   // it is no tracepoint but the end of a function
 	Module     string // of the kernel that may have it
 	First      string // struct that its first argument must point to: others are of another architecture
+	Clock      bool   // it is no tracepoint but a timer on each CPU
+	Part       bool   // it is no program but a part of another one at that tracepoint
 }
 
 // Site is where the program is attached.
 func (h *Hook) Site() string {
+	if h.Clock {
+		return "perf_event:" + h.Tracepoint
+	}
 	if h.Function {
 		return "fexit:" + h.Tracepoint
 	}
@@ -98,9 +103,15 @@ var RecorderHooks = []Hook{
 	{Program: "napi_poll", Tracepoint: "napi_poll", Groups: []string{"net"}, Record: abi.RecNapiPoll},
 	{Program: "unthrottle_cfs_rq", Tracepoint: "unthrottle_cfs_rq", Groups: []string{"throttle"}, Record: abi.RecUnthrottle, Function: true},
 	{Program: "throttle_cfs_rq", Tracepoint: "throttle_cfs_rq", Groups: []string{"throttle"}, Record: abi.RecThrottle, Function: true},
+	{Program: WaitStacks, Tracepoint: "sched_switch", Groups: []string{"wait"}, Record: abi.RecWait, Part: true},
+	{Program: "sample", Tracepoint: "cpu_clock", Groups: []string{"sample"}, Record: abi.RecSample, Clock: true},
 	{Program: "kvm_exit", Tracepoint: "kvm_exit", Groups: []string{"kvm"}, Record: abi.RecKvmExit, Module: "kvm", First: "kvm_vcpu"},
 	{Program: "kvm_entry", Tracepoint: "kvm_entry", Groups: []string{"kvm"}, Record: abi.RecKvmEntry, Module: "kvm", First: "kvm_vcpu"},
 }
+
+// WaitStacks is the part of sched_switch that takes stacks of long waits. The trackers wakeup
+// and offcpu know what a long wait is: without one of them, there are none.
+const WaitStacks = "wait_stacks"
 
 // NameHooks are the programs that keep the names of threads, which the records of
 // group sched go without.
@@ -110,7 +121,7 @@ var NameHooks = []string{"task_rename", "sched_process_exit", "sched_process_exe
 // all of reclaim.
 var Groups = []string{
 	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
-	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm",
+	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "sample",
 }
 
 // Recorded is the knob of a group whose hooks trackers have, too; nil: its
@@ -119,5 +130,6 @@ func Recorded(group string, v *bpf.TailcamVariableSpecs) *ebpf.VariableSpec {
 	return map[string]*ebpf.VariableSpec{
 		"sched": v.RecordSched, "irq": v.RecordIrq, "timer": v.RecordTimer, "block": v.RecordBlock,
 		"workqueue": v.RecordWorkqueue, "process": v.RecordProcess, "syscall": v.RecordSyscall,
+		"wait": v.RecordWait,
 	}[group]
 }

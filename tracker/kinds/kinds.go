@@ -69,6 +69,9 @@ var All = []Kind{
 		Timeout: func(v *bpf.TailcamVariables) *ebpf.Variable { return v.TimeoutWakeup },
 		Fold:    least, Decode: decodeWakeup,
 		Full: "raise capacity.max.tasks", Replaced: exitUnseen,
+		Losses: []Loss{
+			{"wait_stack_left_out", "more than 200 long uninterruptible waits a second on a CPU: explanations of the others do not say where they waited", func(s *abi.CpuState) uint64 { return s.Waits.LeftOut }},
+		},
 	},
 	{
 		Track: rules.OffCPU, Number: abi.TrackOffcpu, Table: &Tables[abi.TableTasks],

@@ -3,7 +3,12 @@
 #define _GNU_SOURCE
 #include "scenario.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_HOGS 64
@@ -52,6 +57,50 @@ static void rt_hog(void)
 	start(&hog);
 	join(&victim);
 	join(&hog);
+	truth.culprit = hog.tid;
+	truth.part = overlap(&noted[0], truth.start, truth.end);
+	most();
+}
+
+/* Forks without end from just before the victim is due: each copies the page tables. */
+static void fork_from_due(struct actor *actor)
+{
+	struct sched_param own = {.sched_priority = actor->fifo};
+	struct stretches *s = &noted[0];
+
+	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &own)) /* children come last */
+		truth.spoilt = "priorities cannot be reset";
+	exactly(due - 2 * MSEC);
+	while (now() < until && s->count < (int)(sizeof(s->at) / sizeof(s->at[0]))) {
+		uint64_t from = now();
+		pid_t child = fork();
+
+		if (child == 0)
+			_exit(0);
+		s->at[s->count++] = (struct stretch){from, now()};
+	}
+}
+
+/* A real-time task whose process has much memory forks when the victim is due. */
+static void forker(void)
+{
+	struct actor hog = {.comm = "scn-forker", .cpu = cpu, .fifo = HIGH, .act = fork_from_due};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = wake_when_due};
+	size_t size = 512 << 20;
+	char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED || (madvise(memory, size, MADV_NOHUGEPAGE) && errno != EINVAL)) {
+		truth.spoilt = "there is no memory";
+		return;
+	}
+	memset(memory, 1, size);
+	prepare();
+	start(&victim);
+	start(&hog);
+	join(&victim);
+	join(&hog);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
 	truth.culprit = hog.tid;
 	truth.part = overlap(&noted[0], truth.start, truth.end);
 	most();
@@ -201,6 +250,7 @@ static void pinned(void)
 }
 
 const struct scenario cpu_scenarios[] = {
-	{"rt-hog", rt_hog},	      {"work-item", work_item}, {"nice-hog", nice_hog},
-	{"many-equals", many_equals}, {"pinned", pinned},	{NULL, NULL},
+	{"rt-hog", rt_hog},	{"forker", forker},	      {"work-item", work_item},
+	{"nice-hog", nice_hog}, {"many-equals", many_equals}, {"pinned", pinned},
+	{NULL, NULL},
 };

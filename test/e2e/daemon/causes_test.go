@@ -2,12 +2,19 @@ package daemon
 
 import (
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/api"
@@ -92,4 +99,122 @@ func explainedOutlier(d *running, rule string, is func(*events.Outlier) bool) (f
 		return false
 	})
 	return found
+}
+
+// loopAs runs a shell loop as a user until the end of the test.
+func loopAs(t *testing.T, uid int, script string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "while :; do "+script+"; done")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	assert.NilError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+var alertsAddress = regexp.MustCompile(`"message":"taking alerts","address":"([^"]+)"`)
+
+// alertmanager runs Debian's Alertmanager with the example that tailcam ships, and returns
+// its URL.
+func alertmanager(d *running) string {
+	d.t.Helper()
+	var told []string
+	eventually(d.t, "the daemon takes alerts", func() bool {
+		told = alertsAddress.FindStringSubmatch(d.log.String())
+		return told != nil
+	})
+	example, err := os.ReadFile("../../../configs/prometheus/alertmanager.yaml")
+	assert.NilError(d.t, err)
+	dir := d.t.TempDir()
+	file := filepath.Join(dir, "alertmanager.yml")
+	text := strings.ReplaceAll(string(example), "http://127.0.0.1:9847", "http://"+told[1])
+	assert.Assert(d.t, text != string(example))
+	assert.NilError(d.t, os.WriteFile(file, []byte(text), 0o644))
+	out, err := exec.Command(needTool(d.t, "amtool", "prometheus-alertmanager"), "check-config", file).CombinedOutput()
+	assert.NilError(d.t, err, "%s", out)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	assert.NilError(d.t, err)
+	address := l.Addr().String()
+	assert.NilError(d.t, l.Close())
+	background(d.t, needTool(d.t, "prometheus-alertmanager", "prometheus-alertmanager"), "--config.file", file,
+		"--storage.path", dir, "--web.listen-address", address, "--cluster.listen-address", "")
+	eventually(d.t, "Alertmanager answers", func() bool {
+		resp, err := http.Get("http://" + address + "/-/ready")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	return "http://" + address
+}
+
+// delegatedCgroup makes a cgroup that is marked as systemd marks one with Delegate=; empty:
+// the daemon will not run where the test could put it.
+func delegatedCgroup(t *testing.T) string {
+	t.Helper()
+	root := cgroups.Hierarchy("")
+	if underUnit || root == "" {
+		return ""
+	}
+	dir := fmt.Sprintf("%s/tailcam-delegated-%d", root, os.Getpid())
+	assert.NilError(t, os.Mkdir(dir, 0o755))
+	cleanup.RemoveCgroup(t, dir)
+	assert.NilError(t, unix.Setxattr(dir, "user.delegate", []byte("1"), 0))
+	return dir
+}
+
+// TestCrashAlertPromise: a core dump, an alert that Alertmanager sends, and a promise about
+// a rule's delays that is broken take snapshots, each explained for its target. Its actions
+// have cgroups of their own.
+func TestCrashAlertPromise(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	asleep := background(t, "sleep", "600")
+	h := newHome(t, rulesFile(
+		entry("naps", "syscall", "5ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "histogram: true"),
+		"  - {name: crash, track: trigger, on: {coredump: {comm: tc-crash, undumped: true}}, actions: [{run: [/bin/sh, -c, 'echo \"$TAILCAM_SOURCE $TAILCAM_REASON\"; cat /proc/self/cgroup']}]}\n",
+		"  - {name: page, track: trigger, on: {alert: {name: SlowShop, labels: {severity: page}}}, target: {last: 300ms}}\n",
+		"  - {name: promise, track: trigger, on: {slo: {objective: p90(naps) < 10ms over 5s, min_events: 20}}}\n",
+	))
+	argv, group := h.command("--alerts-listen", "127.0.0.1:0"), delegatedCgroup(t)
+	if group != "" {
+		argv = append([]string{"sh", "-c", `echo 0 >"$0/cgroup.procs" && exec "$@"`, group}, argv...)
+	}
+	d := h.exec(t, argv)
+	url := alertmanager(d)
+	loopAs(t, uid, "sleep 0.02")
+
+	out, err := exec.Command("amtool", "--alertmanager.url", url, "alert", "add", "SlowShop", "severity=page",
+		"pid="+strconv.Itoa(asleep), "--annotation", "summary=p99 of the shop is 2 s").CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+	o := explainedOutlier(d, "page", func(*events.Outlier) bool { return true })
+	assert.Check(t, o.Task.TID == asleep && o.DelayNS == 3e8 && strings.HasPrefix(o.Explained.Verdict, "the last 300.0 ms of sleep "), "%+v, %+v", o.Task, o.Explained)
+	assert.Check(t, o.Trigger.Source == "alert" && strings.HasPrefix(o.Trigger.Reason, "alert SlowShop (page): p99 of the shop is 2 s, since "), "%+v", o.Trigger)
+
+	program := filepath.Join(t.TempDir(), "tc-crash")
+	out, err = exec.Command("cp", "/bin/sh", program).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+	victim := exec.Command(program, "-c", "ulimit -c unlimited; sleep 0.2; kill -SEGV $$")
+	victim.Dir = filepath.Dir(program)
+	assert.Check(t, victim.Run() != nil)
+	status := victim.ProcessState.Sys().(syscall.WaitStatus)
+	o = explainedOutlier(d, "crash", func(*events.Outlier) bool { return true })
+	pid := victim.Process.Pid
+	assert.Check(t, o.Task.PID == pid && o.Task.Comm == "tc-crash" && strings.Contains(o.Task.Cmdline, "kill -SEGV $$"), "%+v", o.Task)
+	assert.Check(t, strings.HasPrefix(o.Trigger.Reason, "SIGSEGV") && strings.Contains(o.Trigger.Reason, ", core dumped") == status.CoreDump(), "%+v", o.Trigger)
+	assert.Check(t, strings.HasPrefix(o.Explained.Verdict, "the last 1.00 s of tc-crash "), "%q", o.Explained.Verdict)
+	eventually(t, "the action has the reason", func() bool {
+		log, _ := os.ReadFile(filepath.Join(d.snaps, *o.Snapshot, "action-0.log"))
+		own := group == "" || strings.Contains(string(log), "0::/"+filepath.Base(group)+"/actions/action-")
+		return strings.Contains(string(log), "\ncoredump SIGSEGV") && own
+	})
+
+	o = explainedOutlier(d, "promise", func(*events.Outlier) bool { return true })
+	assert.Check(t, o.DelayNS >= 19e6 && o.DelayNS < 5e9 && o.ThresholdNS == 10e6 && o.Task.Comm == "sleep", "%+v", o)
+	assert.Check(t, strings.HasPrefix(o.Trigger.Reason, "p90(naps) < 10ms over 5s: it is "), "%+v", o.Trigger)
+	for _, rule := range []string{"crash", "page", "promise"} {
+		assert.Check(t, d.status().rule(rule).Inactive == "", "%+v", d.status().rule(rule))
+	}
 }

@@ -32,7 +32,7 @@ func TestUnitFile(t *testing.T) {
 	assert.Check(t, err == nil && int(n*10+0.5) <= exposure,
 		"exposure level %q is above %d tenths\n%s", score, exposure, out)
 	unexplained(t, unit, string(out))
-	for _, dropIn := range []string{"", "realtime.conf", "programs.conf", "triggers.conf", "offline.conf"} {
+	for _, dropIn := range []string{"", "realtime.conf", "programs.conf", "triggers.conf", "actions.conf", "offline.conf"} {
 		if dropIn != "" {
 			writeFile(t, filepath.Join(path+".d", dropIn), readText(t, filepath.Dir(shippedUnit), dropIn), 0o644)
 		}

@@ -18,6 +18,7 @@ func TestRecordedEvents(t *testing.T) {
 		{"switches", func(t *testing.T, history *provoke.History) { provoke.Switches(t, history, provoke.MakeDisk(t, 1<<20)) }},
 		{"names", provoke.Names},
 		{"work", provoke.Work},
+		{"stacks", provoke.Stacks},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},
 		{"power", provoke.Power},

@@ -45,9 +45,8 @@ type Options struct {
 
 // Service is one that was started. Its methods may be called from any goroutine.
 type Service struct {
-	t    testing.TB
-	dir  string
-	cgrp string // of the manager, version 2
+	t   testing.TB
+	dir string
 
 	manager int // pid
 
@@ -91,7 +90,7 @@ func Start(t testing.TB, o Options) *Service {
 		journal = startJournal
 		assert.NilError(t, os.WriteFile(filepath.Join(o.Dir, "journald.conf"), []byte(journalConfig), 0o644))
 	}
-	joined := s.cgroups(o.Unit)
+	joined := cgroups(t, o.Unit)
 	// In a mount namespace of its own: nothing can stay mounted.
 	script := `dir=$1; shift
 for group; do echo $$ >"$group/cgroup.procs" || exit; done
@@ -156,11 +155,12 @@ func (s *Service) await() {
 	}
 }
 
-// cgroups makes the control groups that the manager runs in.
-func (s *Service) cgroups(unit string) []string {
-	s.t.Helper()
+// cgroups makes the control groups that the manager runs in, with the limits of a unit that
+// it cannot set.
+func cgroups(t testing.TB, unit string) []string {
+	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
-	assert.NilError(s.t, err)
+	assert.NilError(t, err)
 	name := fmt.Sprintf("tailcam-unit-%d-%d", os.Getpid(), time.Now().UnixNano())
 	var joined []string
 	for line := range strings.Lines(string(own)) {
@@ -172,9 +172,9 @@ func (s *Service) cgroups(unit string) []string {
 		switch {
 		case parts[0] == "0", parts[1] == "name=systemd":
 		case parts[1] == "memory":
-			limits["memory.limit_in_bytes"] = s.limit(unit, "MemoryMax")
+			limits["memory.limit_in_bytes"] = limit(t, unit, "MemoryMax")
 		case parts[1] == "pids":
-			limits["pids.max"] = s.limit(unit, "TasksMax")
+			limits["pids.max"] = limit(t, unit, "TasksMax")
 		default:
 			continue
 		}
@@ -183,30 +183,27 @@ func (s *Service) cgroups(unit string) []string {
 			continue
 		}
 		dir := filepath.Join(mount, parts[2], name)
-		assert.NilError(s.t, os.Mkdir(dir, 0o755))
-		cleanup.KillCgroup(s.t, dir)
+		assert.NilError(t, os.Mkdir(dir, 0o755))
+		cleanup.KillCgroup(t, dir)
 		for file, value := range limits {
 			if value == "" {
 				continue
 			}
-			assert.NilError(s.t, os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644))
-		}
-		if parts[0] == "0" {
-			s.cgrp = dir
+			assert.NilError(t, os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644))
 		}
 		joined = append(joined, dir)
 	}
 	return joined
 }
 
-func (s *Service) limit(unit, directive string) string {
+func limit(t testing.TB, unit, directive string) string {
 	values := Directive(unit, directive)
 	if len(values) == 0 {
 		return ""
 	}
 	n, err := parseSize(values[len(values)-1])
 	if err != nil {
-		s.t.Fatalf("%s=%s: %v", directive, values[len(values)-1], err)
+		t.Fatalf("%s=%s: %v", directive, values[len(values)-1], err)
 	}
 	return strconv.FormatInt(n, 10)
 }

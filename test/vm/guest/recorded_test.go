@@ -26,6 +26,7 @@ func TestRecordedEvents(t *testing.T) {
 		{"switches", func(t *testing.T, history *provoke.History) { provoke.Switches(t, history, slowDisk) }},
 		{"names", provoke.Names},
 		{"work", provoke.Work},
+		{"stacks", provoke.Stacks},
 		{"faults", func(t *testing.T, history *provoke.History) {
 			if missing("/sys/kernel/tracing/events/exceptions/page_fault_user") {
 				t.Skip("this kernel has no tracepoints of page faults")

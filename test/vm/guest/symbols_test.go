@@ -6,6 +6,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/explain/waitsites"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
 )
@@ -34,4 +35,20 @@ func TestModuleSymbols(t *testing.T) {
 	})
 	assert.NilError(t, err)
 	assert.Check(t, found == len(wanted), "%d of %d functions are in kallsyms", found, len(wanted))
+}
+
+// TestWaitSites holds the dictionary of wait sites against this kernel's functions.
+func TestWaitSites(t *testing.T) {
+	inGuest(t)
+	f, err := os.Open("/proc/kallsyms")
+	assert.NilError(t, err)
+	defer f.Close()
+	have := map[string]bool{}
+	assert.NilError(t, linux.ReadSymbols(f, func(s *linux.Symbol) error {
+		have[waitsites.Function(string(s.Name))] = true
+		return nil
+	}))
+	for _, missing := range waitsites.Check(func(f string) bool { return have[f] }) {
+		t.Error(missing)
+	}
 }

@@ -1,4 +1,4 @@
-package demo
+package private
 
 import (
 	"bytes"
@@ -10,20 +10,21 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// logLines is how much of the daemon's log is shown after a failure.
+// logLines is how much of the daemon's log is kept, to be shown after a failure.
 const logLines = 20
 
-// tail keeps the last lines that were written to it, from any goroutine.
-type tail struct {
+// Tail keeps the last lines that were written to it, from any goroutine.
+type Tail struct {
 	mu   sync.Mutex
 	keep int
 	last []string
 }
 
-func newTail(keep int) *tail { return &tail{keep: keep} }
+// NewTail returns an empty one.
+func NewTail() *Tail { return &Tail{keep: logLines} }
 
 // Write implements io.Writer for whole lines.
-func (t *tail) Write(p []byte) (int, error) {
+func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for line := range strings.Lines(string(bytes.TrimRight(p, "\n"))) {
@@ -35,14 +36,15 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) lines() []string {
+// Lines are the last lines, oldest first.
+func (t *Tail) Lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]string(nil), t.last...)
 }
 
-// logger returns a logger whose lines are read by people, if by anyone.
-func (t *tail) logger() *zap.Logger {
+// Logger returns a logger whose lines are read by people, if by anyone.
+func (t *Tail) Logger() *zap.Logger {
 	cfg := zap.NewProductionEncoderConfig()
 	cfg.CallerKey = zapcore.OmitKey
 	cfg.EncodeTime = func(at time.Time, enc zapcore.PrimitiveArrayEncoder) {

@@ -1,0 +1,251 @@
+package explain
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/tailcam/tailcam/explain/waitsites"
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// Site is where a task waited, or what it did while it ran.
+type Site struct {
+	Function string `json:"function"`        // of the kernel, or of the program
+	Words    string `json:"words,omitempty"` // what that means, if it is known
+	NS       int64  `json:"ns,omitempty"`    // waits: of the part, that were there
+	// Of samples: how many found it there, of how many.
+	Samples int `json:"samples,omitempty"`
+	Of      int `json:"of,omitempty"`
+}
+
+// text is what a verdict says of it; "": nothing.
+func (s *Site) text() string {
+	switch {
+	case s.Function == "":
+		return ""
+	case s.Of == 0:
+		return " (in " + s.Function + ": " + s.Words + ")"
+	case s.Words == "":
+		return fmt.Sprintf(" (in %s: %d of %d samples)", s.Function, s.Samples, s.Of)
+	}
+	return fmt.Sprintf(" (%s, in %s: %d of %d samples)", s.Words, s.Function, s.Samples, s.Of)
+}
+
+// stackAt is a stack of a task, when it gets a CPU after a wait, or while it runs.
+type stackAt struct {
+	at uint64
+	trace.Stack
+}
+
+// ingestStack keeps a stack of a task.
+func (m *model) ingestStack(t *task, ev *trace.Event, b *trace.Stack) {
+	if ev.Time <= m.from || !m.reserve() {
+		return
+	}
+	if ev.Type == trace.Sample {
+		t.samples = append(t.samples, stackAt{ev.Time, *b})
+	} else {
+		t.waited = append(t.waited, stackAt{ev.Time, *b})
+	}
+}
+
+// after returns the first stack of a list that is later than from, if it is not later than until.
+func after(list []stackAt, from, until uint64) *stackAt {
+	i := sort.Search(len(list), func(i int) bool { return list[i].at > from })
+	if i < len(list) && list[i].at <= until {
+		return &list[i]
+	}
+	return nil
+}
+
+// frames names a stack, the innermost frame first. Of user space, the innermost alone is
+// sure.
+func (m *model) frames(s *trace.Stack) []string {
+	var list []string
+	for _, address := range s.Frames {
+		if address == 0 || s.User && len(list) > 0 {
+			break
+		}
+		name := ""
+		if s.User && m.names.Code != nil {
+			name = m.names.Code(s.PID, address)
+		} else if !s.User {
+			name = m.function(address)
+		}
+		if name == "" {
+			name = fmt.Sprintf("%#x", address)
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+// returnSlack is how much later than its switch a stack may be.
+const returnSlack = 1000
+
+// waitSite finds where a task waited: full is its wait. The stack is recorded when the task
+// gets a CPU again, or belongs to the outlier.
+func (w *walker) waitSite(t *task, p *piece, full *segment) {
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= full.to })
+	for ; i < len(t.segments) && t.segments[i].state == runnable; i++ {
+	}
+	if i < len(t.segments) && t.segments[i].state == running {
+		if p.stack = after(t.waited, t.segments[i].from-1, t.segments[i].from+returnSlack); p.stack != nil {
+			p.site = w.m.siteOf(&p.stack.Stack)
+			return
+		}
+	}
+	if len(w.stack) > 1 {
+		return
+	}
+	for i := range w.outlier.Stacks {
+		s := &w.outlier.Stacks[i]
+		if !s.Waker && (s.At >= full.from && s.At < full.to || s.At == w.outlier.End && full.to >= s.At) {
+			p.site, _ = waitsites.Wait(s.Frames)
+		}
+	}
+}
+
+// siteOf finds the site of a recorded wait.
+func (m *model) siteOf(s *trace.Stack) waitsites.Match {
+	site, ok := m.sites[s.Frames]
+	if !ok {
+		site, _ = waitsites.Wait(m.frames(s))
+		if m.sites == nil {
+			m.sites = map[[len(s.Frames)]uint64]waitsites.Match{}
+		}
+		if len(m.sites) < maxOpen {
+			m.sites[s.Frames] = site
+		}
+	}
+	return site
+}
+
+// activity is where the time of a part went.
+type activity struct {
+	waits   map[waitsites.Match]uint64 // ns
+	works   map[Site]int               // samples
+	samples int
+}
+
+// locate says of each part where its task waited, or what the task did that ran, if that is
+// one place for half of it or more.
+func (w *walker) locate(parts []Part, pieces []piece, roots bool) {
+	found := map[partKey]*activity{}
+	w.visit(pieces, roots, found)
+	for i := range parts {
+		p := &parts[i]
+		a := found[p.key()]
+		if a == nil {
+			continue
+		}
+		for site, ns := range a.waits {
+			if n := int64(ns); n*2 >= p.NS && (n > p.Site.NS || n == p.Site.NS && site.Function < p.Site.Function) {
+				p.Site = Site{Function: site.Function, Words: site.Words, NS: int64(ns)}
+			}
+		}
+		for site, n := range a.works {
+			if n*2 >= a.samples && p.Site.NS == 0 && (n > p.Site.Samples || n == p.Site.Samples && site.Function < p.Site.Function) {
+				p.Site = Site{Function: site.Function, Words: site.Words, Samples: n, Of: a.samples}
+			}
+		}
+	}
+}
+
+// visit adds up what pieces know, as sumInto does.
+func (w *walker) visit(pieces []piece, roots bool, found map[partKey]*activity) {
+	for i := range pieces {
+		p := &pieces[i]
+		if roots && len(p.below) > 0 {
+			w.visit(p.below, true, found)
+			continue
+		}
+		list := w.samples(p)
+		if p.site.Site == nil && len(list) == 0 {
+			continue
+		}
+		a := found[p.key()]
+		if a == nil {
+			a = &activity{waits: map[waitsites.Match]uint64{}, works: map[Site]int{}}
+			found[p.key()] = a
+		}
+		if p.site.Site != nil {
+			a.waits[p.site] += p.to - p.from
+		}
+		for j := range list {
+			a.samples++
+			if site := w.m.work(&list[j].Stack); site.Function != "" {
+				a.works[site]++
+			}
+		}
+	}
+}
+
+// samples lists those of the task that ran in a piece: itself, or the one that it waited
+// behind.
+func (w *walker) samples(p *piece) []stackAt {
+	switch p.cause {
+	case Running, RunningUser, RunningKernel, Preempted, Runnable, Misplaced:
+	default:
+		return nil
+	}
+	if p.by == nil || p.by.Kind != KindTask {
+		return nil
+	}
+	t := w.m.tasks[p.by.TID]
+	if t == nil {
+		return nil
+	}
+	from := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at > p.from })
+	to := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at > p.to })
+	return t.samples[from:max(from, to)]
+}
+
+// work says what a task did that was sampled; no function: nothing is known.
+func (m *model) work(s *trace.Stack) Site {
+	frames := m.frames(s)
+	if len(frames) == 0 {
+		return Site{}
+	}
+	if s.User {
+		return Site{Function: waitsites.Function(frames[0])}
+	}
+	if site, ok := waitsites.Work(frames); ok {
+		return Site{Function: site.Function, Words: site.Words}
+	}
+	return Site{Function: waitsites.Function(frames[0])}
+}
+
+// siteText is what a verdict says of the place of a group of parts, if one has most of it.
+func (g *group) siteText() string {
+	first := &g.parts[0]
+	if first.NS*10 < g.ns*6 || g.obvious() {
+		return ""
+	}
+	return first.Site.text()
+}
+
+// obvious reports whether the place says no more than the system call, as for poll.
+func (g *group) obvious() bool {
+	s := &g.parts[0].Site
+	if s.Of > 0 {
+		return false
+	}
+	site, ok := waitsites.Wait([]string{s.Function})
+	return ok && site.Obvious
+}
+
+// siteAdvice is what to check where the task of the largest part waited, or what it did.
+func siteAdvice(r *Result) string {
+	s := &r.Blame.Site
+	find := waitsites.Wait
+	if s.Of > 0 {
+		if find = waitsites.Work; s.Of < 2 {
+			return "" // of a single sample
+		}
+	}
+	if site, ok := find([]string{s.Function}); ok && s.Function != "" {
+		return site.Advice
+	}
+	return ""
+}
