@@ -1,124 +1,269 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 )
 
-// advice returns what to check or change, if one culprit took at least half of the
-// time.
+// advice returns what to check or change: by the pattern, otherwise by what took at least
+// half of the time, as near to the end of the chain as there is something to advise.
 func (w *walker) advice(r *Result) string {
-	if r.Blame.NS*2 < r.DelayNS || r.DelayNS == 0 {
+	if r.DelayNS <= 0 {
 		return ""
 	}
-	return printable(cmp.Or(w.advise(r), siteAdvice(r)))
+	if f := patternAdvice[r.Pattern]; f != nil {
+		return printable(f(w, r))
+	}
+	site := ""
+	if r.Blame.NS*2 >= r.DelayNS {
+		site = printable(siteAdvice(r))
+	}
+	for i := len(r.Chain) - 1; i >= -1; i-- {
+		a := advised{Part: &r.Blame, who: &r.Task, own: true}
+		if i >= 0 {
+			a = advised{Part: &r.Chain[i], who: r.Blame.By, lock: &r.Blame}
+		}
+		if i > 0 {
+			a.who, a.lock = r.Chain[i-1].By, &r.Chain[i-1]
+		}
+		f := causeAdvice[a.Cause]
+		if a.NS*2 < r.DelayNS || f == nil || a.By == nil && a.Cause != Unexplained || i >= 0 && !followed(r, i) {
+			continue
+		}
+		if isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel; isRunning && site != "" {
+			return site // it says more than that there is something to see
+		}
+		if s := f(w, &a); s != "" {
+			return printable(s)
+		}
+	}
+	return site
 }
 
-func (w *walker) advise(r *Result) string {
-	b, who := &r.Blame, r.Task.Name
-	name := ""
-	if b.By != nil {
-		name = b.By.Name
-	}
-	switch b.Cause {
-	case Preempted:
-		switch {
-		case b.By.Kind != KindTask:
-			return ""
-		case b.By.Prio < 100:
-			return fmt.Sprintf("Check whether %s must run that long at a real-time priority, or keep the two apart (cpuset, taskset).", name)
+// followed reports whether each culprit before a link of the chain waits for it: a link that
+// another cause led to says nothing about the slow task.
+func followed(r *Result, link int) bool {
+	for i := range link {
+		if by := r.Chain[i].By; by == nil || by.Kind != KindTask {
+			return false
 		}
-		return fmt.Sprintf("Check the nice values of %s and %s, or give the second one a larger cpu.weight.", name, who)
-	case Misplaced:
-		return fmt.Sprintf("Check what pins %s to CPU %d: taskset -cp %d, and cpuset.cpus of its cgroup.", who, w.longestWaitCPU(), r.Task.TID)
-	case Throttled:
-		return fmt.Sprintf("Raise cpu.max of %s, or check nr_throttled in its cpu.stat.", describe(b.By))
-	case StolenTime:
+	}
+	return r.Blame.By != nil && (r.Blame.By.Kind == KindTask || r.Blame.By.For != nil)
+}
+
+// advised is a part that advice is about.
+type advised struct {
+	*Part
+	who  *Who  // who waited so
+	lock *Part // why the one before waited for who; nil: who is the slow task
+	own  bool
+}
+
+// held reports whether who had a lock that another task waited for.
+func (a *advised) held() bool { return a.lock != nil && a.lock.Cause == Locked }
+
+// causeAdvice advises by cause. What is not listed has nothing that the trace could name.
+var causeAdvice = map[Cause]func(w *walker, a *advised) string{
+	RunningUser:   (*walker).adviseRunning,
+	RunningKernel: (*walker).adviseRunning,
+	Running:       (*walker).adviseRunning,
+	Preempted:     (*walker).advisePreempted,
+	Runnable:      (*walker).adviseRunnable,
+	Misplaced:     (*walker).adviseMisplaced,
+	Throttled:     (*walker).adviseQuota,
+	IRQ:           (*walker).adviseInterrupt,
+	Softirq:       (*walker).adviseInterrupt,
+	StolenTime: func(*walker, *advised) string {
 		return "The hypervisor gave this CPU to other guests: ask the operator of the host."
-	case Softirq:
-		if name == "NET_RX" || name == "NET_TX" {
-			return fmt.Sprintf("Spread the packets over more CPUs (RPS, irq affinity), or keep %s off this one.", who)
-		}
-	case BlockQueue:
-		if b.By.Kind == KindTask {
-			return fmt.Sprintf("Limit what %s writes or reads (io.max, io.weight), or keep the two on different disks.", name)
-		}
-	case Locked:
-		return lockAdvice(r)
-	case Reclaim:
-		if b.By.Kind == KindCgroup {
-			return fmt.Sprintf("Raise memory.high or memory.max of %s, or check what uses it.", describe(b.By))
-		}
-		return "The machine is short of memory: check what uses it (memory.current of its cgroups)."
-	case Journal:
-		if b.By.For != nil {
-			return fmt.Sprintf("%s shares the file system's journal: keep the two on different file systems.", b.By.For.Name)
-		}
-	case WorkQueue:
-		if b.By.Kind == KindWork && strings.Contains(longestWhy(r, b), "behind other work") {
-			return fmt.Sprintf("The work queue runs one item at a time: check why %s takes so long.", name)
-		}
-	case Unexplained:
-		return unexplainedAdvice(b.Reason)
-	}
-	return ""
-}
-
-// lockAdvice depends on what the holder of the lock did: the last one, if holders wait for
-// each other.
-func lockAdvice(r *Result) string {
-	lock := &r.Blame
-	if len(r.Chain) == 0 || lock.By.Kind != KindTask {
-		return ""
-	}
-	last := &r.Chain[len(r.Chain)-1]
-	for i := range r.Chain[:len(r.Chain)-1] {
-		l := &r.Chain[i]
-		if l.Cause != Locked || l.By.Kind != KindTask {
-			return "" // whom the holder waits for does not hold the lock
-		}
-		lock = l
-	}
-	if last.NS*2 < r.DelayNS {
-		return ""
-	}
-	holder := lock.By.Name
-	switch last.Cause {
-	case Preempted, Runnable, Misplaced:
-		if last.By == nil || last.By.Kind != KindTask {
+	},
+	BlockQueue:  (*walker).adviseQueue,
+	BlockDevice: (*walker).adviseDevice,
+	Timer:       (*walker).adviseTimer,
+	Reclaim:     (*walker).adviseReclaim,
+	Compaction:  (*walker).adviseCompaction,
+	PageFault:   (*walker).advisePages,
+	WorkQueue:   (*walker).adviseWork,
+	Journal: func(_ *walker, a *advised) string {
+		if a.By.For == nil {
 			return ""
 		}
-		if lock.Wait == waits[waitMutex].name {
-			return fmt.Sprintf("Priority inversion: %s holds the lock and cannot run; a priority-inheriting mutex lets it go first.", holder)
+		return fmt.Sprintf("%s shares the file system's journal: keep the two on different file systems.", a.By.For.Name)
+	},
+	Stopped: func(_ *walker, a *advised) string {
+		if a.By.Kind != KindCgroup {
+			return ""
 		}
-		return fmt.Sprintf("%s holds the lock and cannot run: check what it waits behind.", holder)
-	case Timer:
-		return fmt.Sprintf("%s sleeps while it holds the lock: check where.", holder)
-	case BlockDevice, BlockQueue:
-		return fmt.Sprintf("%s waits for a disk while it holds the lock.", holder)
+		return fmt.Sprintf("Check what freezes %s: cgroup.freeze, or freezer.state of cgroup v1.", describe(a.By))
+	},
+	Unexplained: (*walker).adviseUnexplained,
+}
+
+func (w *walker) adviseRunning(a *advised) string {
+	if a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) {
+		return ""
+	}
+	return fmt.Sprintf("It is CPU time of %s: see what it does with perf record -g -t %d.", a.By.Name, a.By.TID)
+}
+
+func (w *walker) advisePreempted(a *advised) string {
+	switch {
+	case a.By.Kind != KindTask || w.m.kernelThread(a.By.TID):
+		return ""
+	case a.By.Prio < realTime:
+		return fmt.Sprintf("Check whether %s must run that long at a real-time priority%s, or keep the two apart (cpuset, taskset); kernel.sched_rt_runtime_us%s bounds it.",
+			a.By.Name, priorityText(a.By), w.m.now("kernel.sched_rt_runtime_us"))
+	}
+	return fmt.Sprintf("Check the nice values of %s%s and %s%s%s.", a.By.Name, priorityText(a.By), a.who.Name, priorityText(a.who), w.weights(a))
+}
+
+// weights names the CPU weights of two tasks' cgroups, where they are in different ones.
+func (w *walker) weights(a *advised) string {
+	mine, _ := w.m.taskInfo(a.who.TID)
+	theirs, _ := w.m.taskInfo(a.By.TID)
+	x, y := mine.quotaCgroup(), theirs.quotaCgroup()
+	if x == "" || y == "" || within(x, y) || within(y, x) {
+		return ""
+	}
+	kx, ky := w.m.own(x, "cpu.weight", "cpu.shares"), w.m.own(y, "cpu.weight", "cpu.shares")
+	return fmt.Sprintf(", or the %s of their cgroups, %s%s and %s%s", kx.name, y, ky.now(), x, kx.now())
+}
+
+func (w *walker) adviseRunnable(a *advised) string {
+	switch {
+	case a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) || a.By.TID == a.who.TID:
+		return ""
+	case a.By.Prio != a.who.Prio || a.By.Prio == 0: // it was in the kernel, or its priority has changed
+		return ""
+	case a.By.Prio < realTime:
+		return fmt.Sprintf("%s and %s have the same real-time priority%s: give one a higher one (chrt), or another CPU.", a.who.Name, a.By.Name, priorityText(a.By))
+	}
+	return fmt.Sprintf("%s and %s have the same nice value (%d): a lower one lets the first go before (renice -n %d -p %d)%s.",
+		a.who.Name, a.By.Name, a.By.Prio-120, max(a.By.Prio-125, -20), a.who.TID, w.weights(a))
+}
+
+// adviseMisplaced: only if the task may not use the CPU that was idle.
+func (w *walker) adviseMisplaced(a *advised) string {
+	f, ok := w.m.taskInfo(a.who.TID)
+	if !ok || f.CPUs == nil || len(f.CPUs) >= len(w.m.cpus) {
+		return ""
+	}
+	on := ""
+	if a.own {
+		on = fmt.Sprintf(" to CPU %d", w.longestWaitCPU())
+	}
+	return fmt.Sprintf("Check what pins %s%s: taskset -cp %d, and cpuset.cpus of its cgroup; it may use %d of %d CPUs.",
+		a.who.Name, on, a.who.TID, len(f.CPUs), len(w.m.cpus))
+}
+
+func (w *walker) adviseQuota(a *advised) string {
+	k, ok := w.m.cpuQuota(a.By.Cgroup)
+	if !ok {
+		return fmt.Sprintf("Raise cpu.max of %s, or check nr_throttled in its cpu.stat.", describe(a.By))
+	}
+	value := k.value
+	if k.name == "cpu.cfs_quota_us" {
+		value += " of cpu.cfs_period_us " + w.m.limit(k.cgroup, "cpu.cfs_period_us")
+	}
+	return fmt.Sprintf("Raise %s of cgroup %s (now %s), or check nr_throttled in its cpu.stat.", k.name, k.cgroup, value)
+}
+
+// adviseInterrupt: only of what came on top of the slow task.
+func (w *walker) adviseInterrupt(a *advised) string {
+	if !a.own {
+		return ""
+	}
+	name := a.By.Name
+	switch {
+	case a.Cause == Softirq && (name == "NET_RX" || name == "NET_TX"):
+		return fmt.Sprintf("Spread the packets over more CPUs (RPS, irq affinity), or keep %s off this one; net.core.netdev_budget_usecs%s bounds one run.",
+			a.who.Name, w.m.now("net.core.netdev_budget_usecs"))
+	case a.Cause == IRQ && a.By.Kind == KindIRQ && name != shortInterrupts && name != someInterrupt && w.onTop:
+		return fmt.Sprintf("Let another CPU serve interrupt %s (smp_affinity in /proc/irq), or keep %s off this one.", name, a.who.Name)
 	}
 	return ""
 }
 
-func longestWhy(r *Result, b *Part) string {
-	var most uint64
-	why := ""
-	for i := range r.Path {
-		s := &r.Path[i]
-		if s.Depth == 0 && s.Cause == b.Cause && s.By == b.By && s.ToMonoNS-s.FromMonoNS > most {
-			most, why = s.ToMonoNS-s.FromMonoNS, s.Why
-		}
+func (w *walker) adviseQueue(a *advised) string {
+	if a.By.Kind != KindTask {
+		return ""
 	}
-	return why
+	return fmt.Sprintf("Limit what %s writes or reads%s, or keep the two on different disks.", a.By.Name, w.ioLimit(a.By))
 }
 
-func unexplainedAdvice(reason string) string {
+// ioLimit names the limits of I/O of a task's cgroup.
+func (w *walker) ioLimit(by *Who) string {
+	f, _ := w.m.taskInfo(by.TID)
+	if f.Cgroup == "" || f.Cgroup == "/" {
+		return " (io.max, io.weight)"
+	}
+	limit, weight := w.m.own(f.Cgroup, "io.max"), w.m.own(f.Cgroup, "io.weight")
+	return fmt.Sprintf(" (io.max%s, io.weight%s of its cgroup %s)", limit.now(), weight.now(), f.Cgroup)
+}
+
+func (w *walker) adviseDevice(a *advised) string {
+	if a.By.Kind != KindDevice {
+		return ""
+	}
+	lock := ""
+	if a.held() {
+		lock = fmt.Sprintf("%s waits for it while it holds %s. ", a.who.Name, waits[waitOf(a.lock.Wait)].words)
+	}
+	return fmt.Sprintf("%s%s itself took that long: check its health and its limits (SMART, the IOPS of a volume).", lock, a.By.Name)
+}
+
+// adviseTimer: a sleep is a wish, unless others wait for a lock meanwhile.
+func (w *walker) adviseTimer(a *advised) string {
+	if !a.held() || a.who.Kind != KindTask {
+		return ""
+	}
+	return fmt.Sprintf("%s sleeps while it holds the lock: check where.", a.who.Name)
+}
+
+func (w *walker) adviseReclaim(a *advised) string {
+	if a.By.Kind != KindCgroup {
+		return fmt.Sprintf("The machine is short of memory: check what uses it (memory.current of its cgroups); vm.watermark_scale_factor%s has kswapd begin earlier.",
+			w.m.now("vm.watermark_scale_factor"))
+	}
+	k, ok := w.m.lowest(a.By.Cgroup, "memory.high", "memory.max", "memory.limit_in_bytes")
+	if !ok {
+		return fmt.Sprintf("Raise memory.high or memory.max of %s, or check what uses it.", describe(a.By))
+	}
+	return fmt.Sprintf("Raise %s of cgroup %s (now %s), or check what uses it.", k.name, k.cgroup, k.value)
+}
+
+func (w *walker) adviseCompaction(*advised) string {
+	return fmt.Sprintf("Contiguous memory was asked for, mostly for huge pages: check transparent_hugepage/defrag%s and vm.compaction_proactiveness%s.",
+		w.m.now("transparent_hugepage/defrag"), w.m.now("vm.compaction_proactiveness"))
+}
+
+func (w *walker) advisePages(a *advised) string {
+	if a.By.Kind != KindDevice {
+		return ""
+	}
+	f, _ := w.m.taskInfo(a.who.TID)
+	if f.Cgroup == "" || f.Cgroup == "/" {
+		return fmt.Sprintf("Keep pages of %s in memory (mlock).", a.who.Name)
+	}
+	return fmt.Sprintf("Keep pages of %s in memory: mlock, or memory.low of its cgroup %s%s.", a.who.Name, f.Cgroup, w.m.own(f.Cgroup, "memory.low").now())
+}
+
+func (w *walker) adviseWork(a *advised) string {
+	if a.By.Kind != KindWork || !a.own || !strings.Contains(w.longestWhy, "behind other work") {
+		return ""
+	}
+	return fmt.Sprintf("The work queue runs one item at a time: check why %s takes so long.", a.By.Name)
+}
+
+func (w *walker) adviseUnexplained(a *advised) string {
 	switch {
-	case strings.Contains(reason, "history is too short"), strings.Contains(reason, "overwritten"):
-		return "Raise recorder.size."
-	case strings.Contains(reason, "event group"):
-		return "Add the group to recorder.events."
+	case !a.own:
+		return ""
+	case strings.Contains(a.Reason, reasonShort), strings.Contains(a.Reason, "overwritten"):
+		return fmt.Sprintf("Raise recorder.cover to more than %s, within recorder.max_memory, or recorder.size.", duration(int64(w.outlier.End-w.outlier.Start)))
+	}
+	if _, group, ok := strings.Cut(a.Reason, "event group "); ok {
+		group, _, _ = strings.Cut(group, " ")
+		return fmt.Sprintf("Add %s to recorder.events.", group)
 	}
 	return ""
 }

@@ -95,7 +95,7 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		return w.workPieces(out, p, wk)
 	case wk.tid == 0:
 		p.cause, p.reason = Unexplained, "woken on an idle CPU, by an interrupt that is not recorded"
-		if !w.m.eventSeen[trace.IRQEntry] && !w.m.eventSeen[trace.SoftirqEntry] {
+		if !w.m.eventSeen[trace.IRQEntry] && !w.m.eventSeen[trace.SoftirqEntry] && !w.m.eventSeen[trace.Interrupts] {
 			p.reason = "woken by an interrupt: the recorder's event group irq is off"
 		}
 		p.why = p.reason

@@ -210,12 +210,12 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "futex, holder preempted", track: "offcpu",
-			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a mutex that other 2 held, which waited 9.0 ms to run behind third 3 (SCHED_FIFO 50).",
+			want: "preempted lock holder: victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a mutex that other 2 held, which waited 9.0 ms to run behind third 3 (SCHED_FIFO 50).",
 			trace: func(s *script) {
 				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, waitsFor(trace.FutexWait, 2, false)).
 					swap(1500, 1, other, third, trace.Switch{}).swap(10500, 1, third, other, sleeps(0)).wake(11000, 1, other, victim, 0)
 			},
-			parts: []string{"lock other 2 10000000"}, more: []string{"Priority inversion: other 2"},
+			parts: []string{"lock other 2 10000000"}, more: []string{"other 2 holds the lock and cannot run", "third 3"},
 		},
 		{
 			name: "kernel lock, spinning", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms waiting for a spinlock of the kernel that other 2 held, which ran for 9.0 ms, 1.0 ms running in the kernel.",
@@ -238,7 +238,7 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "behind others in the device", track: "offcpu",
-			want: "victim 1 was off the CPU for 10.0 ms in read: 8.0 ms behind requests of other 2: read of 4 KiB was behind others in vda, 2.0 ms waiting for vda (read of 4 KiB).",
+			want: "queue behind bulk I/O: victim 1 was off the CPU for 10.0 ms in read: 8.0 ms behind requests of other 2: read of 4 KiB was behind others in vda, 2.0 ms waiting for vda (read of 4 KiB).",
 			trace: func(s *script) {
 				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).add(600, trace.BlockIssue, 1, other, theirs).add(1000, trace.BlockIssue, 0, victim, request).
 					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0, IOWait: true}).
@@ -262,7 +262,7 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "block queue", track: "block",
-			want: "a read of 4 KiB by victim 1 took 10.0 ms on vda: 7.0 ms behind requests of other 2: read of 4 KiB waited in the queue of vda behind others, 3.0 ms waiting for vda (read of 4 KiB).",
+			want: "queue behind bulk I/O: a read of 4 KiB by victim 1 took 10.0 ms on vda: 7.0 ms behind requests of other 2: read of 4 KiB waited in the queue of vda behind others, 3.0 ms waiting for vda (read of 4 KiB).",
 			trace: func(s *script) {
 				s.add(600, trace.BlockIssue, 1, other, theirs).add(1000, trace.BlockInsert, 0, victim, request).add(7900, trace.BlockComplete, 1, other, theirs).
 					add(8000, trace.BlockIssue, 0, worker, request).add(11000, trace.BlockComplete, 0, 0, request)

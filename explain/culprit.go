@@ -36,15 +36,37 @@ func (m *model) taskInfo(tid int) (TaskInfo, bool) {
 	f, known := m.taskInfos[tid]
 	if !known {
 		got, ok := m.names.Task(tid)
+		if !ok {
+			got, ok = m.ofProcess(tid)
+		}
 		if ok {
 			f = &got
 		}
-		m.taskInfos[tid] = f
+		if t := m.tasks[tid]; ok || t != nil && t.pid != 0 { // otherwise its process may be known later
+			m.taskInfos[tid] = f
+		}
 	}
 	if f == nil {
 		return TaskInfo{}, false
 	}
 	return *f, true
+}
+
+// ofProcess is what is known of a thread that has ended, from its process: threads share its
+// title, and all but those of threaded cgroups its cgroup.
+func (m *model) ofProcess(tid int) (TaskInfo, bool) {
+	t := m.tasks[tid]
+	if t == nil || t.pid <= 0 || t.pid == tid {
+		return TaskInfo{}, false
+	}
+	p, ok := m.names.Task(t.pid)
+	if !ok || p.Kernel {
+		return TaskInfo{}, false
+	}
+	return TaskInfo{
+		PID: t.pid, Comm: t.comm.String(), Title: p.Title, Exited: p.Exited, Cgroup: p.Cgroup, Place: p.Place,
+		CPUCgroup: p.CPUCgroup, MemoryCgroup: p.MemoryCgroup,
+	}, true
 }
 
 var kernelNames = []string{
@@ -156,10 +178,23 @@ func (f *TaskInfo) quotaCgroup() string {
 	return f.Cgroup
 }
 
+// throttledCgroup returns the cgroup whose CPU quota a task may have used up: the nearest with
+// one, as far as that is known; "": not known. The root has none.
+func (m *model) throttledCgroup(f *TaskInfo) string {
+	own := f.quotaCgroup()
+	if own == "/" {
+		return "" // an exiting task, or one whose cgroup of v1 is not known
+	}
+	if k, ok := m.cpuQuota(own); ok {
+		return k.cgroup
+	}
+	return own
+}
+
 // whoQuota returns the cgroup whose CPU quota applies to a task.
 func (m *model) whoQuota(t *task) *Who {
 	f, _ := m.taskInfo(t.tid)
-	return m.whoCgroup(f.quotaCgroup())
+	return m.whoCgroup(m.throttledCgroup(&f))
 }
 
 // whoCgroup returns the culprit for a cgroup; "": unknown.

@@ -27,6 +27,9 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 			at = to
 		}
 	}
+	if w.m.olderThanHistory(r) {
+		add(w.m.coveredFrom, BlockDevice, device, text, byOldRequest) // in its queue, or in it
+	}
 	add(r.started(), BlockQueue, device, "before the "+text+" was queued", byRecords)
 	if r.insert > 0 && r.issue > at {
 		if by := w.m.busiestOther(r, at, r.issue); by != nil {
@@ -164,7 +167,7 @@ func (w *walker) blockPieces() []piece {
 	r := w.m.requestOf(o)
 	p := piece{from: o.Start, to: o.End, task: o.TID, cpu: -1, state: "blocked"}
 	if r == nil {
-		p.cause, p.reason = Unexplained, "the trace does not have its request: the recorder's event group block is off, or the history is too short"
+		p.cause, p.reason = Unexplained, w.withoutRequest()
 		p.why = p.reason
 		return w.add(nil, p)
 	}

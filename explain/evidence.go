@@ -17,6 +17,7 @@ const (
 	byRecords evidence = iota
 	byNearness
 	byOpenRequest
+	byOldRequest
 	byDeviceOrder
 	byQueueShare
 	byQueueOrder
@@ -44,6 +45,7 @@ var evidences = [...]struct {
 	byRecords:        {Seen, ""},
 	byNearness:       {Inferred, "its request completed on that CPU less than 100 us before"},
 	byOpenRequest:    {Inferred, "it waits uninterruptibly, and its request has not completed"},
+	byOldRequest:     {Inferred, "its request is older than the history, which has its completion"},
 	byDeviceOrder:    {Inferred, "by the order and sizes of the requests in the device"},
 	byQueueShare:     {Inferred, "it had most bytes in flight on the device"},
 	byQueueOrder:     {Inferred, "it ran longest of what the queue or the worker had before"},

@@ -83,6 +83,10 @@ type Names struct {
 	Code     func(pid int, address uint64) string // function of a program
 	Device   func(dev uint32) string              // major << 20 | minor
 	Task     func(tid int) (TaskInfo, bool)
+	// Setting is what a setting of the kernel or of a disk was when the trace was taken,
+	// such as vm.dirty_bytes; Limit the same for a file of a cgroup, such as cpu.max.
+	Setting func(name string) string
+	Limit   func(cgroup, name string) string
 }
 
 // Interval is in nanoseconds of CLOCK_MONOTONIC.
@@ -164,15 +168,19 @@ func (m *model) explain(o *Outlier) Result {
 		w.locate(r.Roots, pieces, true)
 		r.Blame = groupByCause(r.Parts)[0].parts[0]
 		w.chained = chain(pieces, &r.Blame)
+		p := longest(pieces, &r.Blame)
+		w.longestWhy, w.onTop = p.why, p.state != "blocked"
 		for i := range w.chained {
 			w.locate(w.chained[i].parts, w.chained[i].pieces, false)
 			r.Chain = append(r.Chain, w.chained[i].part())
 		}
 	}
 	r.Confidence = confidence(&r)
+	w.recognise(&r, pieces)
 	r.Path = steps(m, pieces)
 	attach(r.Path, o.Stacks, o.End)
 	r.Verdict = w.verdict(&r, pieces)
 	r.Advice = w.advice(&r)
+	r.Without = w.without(&r, pieces)
 	return r
 }

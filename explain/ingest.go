@@ -58,6 +58,8 @@ func (m *model) ingest(ev *trace.Event) {
 		m.ingestBlock(ev, c, &b)
 	case trace.Work:
 		m.ingestWork(ev, &b)
+	case trace.Idle:
+		m.ingestIdle(ev, &b)
 	case trace.WorkQueue:
 		if len(m.queuedWorks) < maxOpen {
 			m.queuedWorks[b.Work] = m.queuedAt(ev, c, &b)

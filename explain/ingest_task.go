@@ -73,7 +73,7 @@ func (m *model) ingestLock(t *task, ev *trace.Event, b *trace.Lock) {
 			t.lockWaits[n-1].to = ev.Time
 		}
 		if m.reserve() {
-			t.lockWaits = append(t.lockWaits, lockWait{from: ev.Time, to: forever, owner: b.OwnerTID, flags: b.Flags})
+			t.lockWaits = append(t.lockWaits, lockWait{from: ev.Time, to: forever, owner: b.OwnerTID, flags: b.Flags, lock: b.Lock})
 		}
 		return
 	}

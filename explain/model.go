@@ -104,6 +104,7 @@ type lockWait struct {
 	from, to uint64
 	owner    int
 	flags    uint32
+	lock     uint64 // address
 }
 
 // memoryWait is a reclaim or compaction.
@@ -173,6 +174,7 @@ type cpu struct {
 	lastRequestAt uint64
 	burst         burst
 	quota         []quota
+	idles         []idleState
 }
 
 // quota is an interval in which a cgroup is throttled on a CPU.

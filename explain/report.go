@@ -54,6 +54,12 @@ type Result struct {
 	// Confidence of the verdict: of the least sure that it names. Absent if all is
 	// unexplained.
 	Confidence Confidence `json:"confidence,omitempty"`
+	// Pattern names the shape of the latency, if it has a known one; PatternWhy is the
+	// evidence, a sentence.
+	Pattern    Pattern `json:"pattern,omitempty"`
+	PatternWhy string  `json:"pattern_why,omitempty"`
+	// Without is how long it might have taken without those who were most in its way.
+	Without *Without `json:"without,omitempty"`
 	// Blame is the largest part of the dominant cause. It may be small if many tasks
 	// contributed.
 	Blame Part `json:"blame"`

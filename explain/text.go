@@ -24,6 +24,9 @@ func (r *Result) WriteText(out io.Writer) {
 	if r.Advice != "" {
 		line("%s", r.Advice)
 	}
+	if r.Without != nil {
+		line("%s", r.Without.Text(r.DelayNS))
+	}
 	if len(r.Parts) > 0 {
 		b.WriteString("\nWhere the time went:\n")
 		writeParts(line, r.Parts, r.DelayNS)

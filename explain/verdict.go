@@ -12,7 +12,7 @@ import (
 // verdict summarizes in one sentence where the time went.
 func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
-	b.WriteString(w.subject(r))
+	b.WriteString(r.Pattern.prefix() + w.subject(r))
 	approximate := false
 	for i, g := range named(r) {
 		if i == 0 {

@@ -43,7 +43,10 @@ type walker struct {
 	below      int
 	nested     int // depth of works waiting for works
 	chained    []link
-	stack      []int // tasks on the current path
+	found      *finding // the pattern
+	longestWhy string   // of the blame, in words
+	onTop      bool     // the blame interrupted it, and did not end a wait
+	stack      []int    // tasks on the current path
 	idles      []idle
 	idlesKnown bool
 }
@@ -123,10 +126,10 @@ func (m *model) unknownReason(at uint64) string {
 	switch {
 	case m.firstEventTime == 0:
 		return "the trace is empty"
+	case at < m.coveredFrom:
+		return reasonShort
 	case !m.eventSeen[trace.SchedSwitch]:
 		return "the recorder's event group sched is off"
-	case at < m.coveredFrom:
-		return "the history is too short"
 	case m.recordsMissing(at):
 		return reasonOverwritten
 	case m.full:
@@ -136,6 +139,8 @@ func (m *model) unknownReason(at uint64) string {
 	}
 	return "records are missing"
 }
+
+const reasonShort = "the history is too short"
 
 const reasonOverwritten = "records of that time were overwritten before they were read"
 

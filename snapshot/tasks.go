@@ -29,11 +29,21 @@ type Names struct {
 	Tasks     []NamedTask       `json:"tasks"`
 	Functions map[string]string `json:"functions"` // kernel functions and frames, by address in 0x notation
 	Devices   map[string]string `json:"devices"`   // by major:minor
+	// Settings of the kernel and of disks, by name: vm.dirty_bytes, vda/queue/scheduler.
+	Settings map[string]string `json:"settings,omitempty"`
+	// Limits of the tasks' cgroups, and of those above them, as far as there are some.
+	Limits []CgroupLimits `json:"cgroups,omitempty"`
 	// Code is functions of programs in which samples found them, by CodeKey.
 	Code map[string]string `json:"code,omitempty"`
 
 	// Files are the open files that system calls refer to. They go into the trace only.
 	Files []trace.FileState `json:"-"`
+}
+
+// CgroupLimits has the files of a cgroup that limit its tasks, such as cpu.max.
+type CgroupLimits struct {
+	Cgroup string            `json:"cgroup"`
+	Limits map[string]string `json:"limits"`
 }
 
 // CodeKey is the key of Names.Code for an address of a process.

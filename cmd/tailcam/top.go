@@ -47,7 +47,8 @@ counted once.
 The snapshots on disk are read. If the daemon is running, the outliers that it
 remembers (see tailcam events) and that have no snapshot are added as unexplained.
 --by cgroup, unit, pod and container add up by where the culprit runs; devices and
-interrupts keep their names.
+interrupts keep their names. --by pattern adds up by what the latency looks like, such as
+lock convoy or CPU saturation.
 
 With --fleet, the outliers of all machines are added up, by the engine to which a
 collector sends them: the last 24 hours unless --since says otherwise. Culprits and
@@ -90,7 +91,7 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod or container; with --fleet culprit,\n"+
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container or pattern; with --fleet culprit,\n"+
 		"cause, rule, host, unit, pod, namespace, container, version, kernel or release")
 	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if f.url != "" {
@@ -235,6 +236,9 @@ func coverage(t *topJSON) []string {
 func rowName(by string, r *catalog.Row) string {
 	if by == catalog.ByCause {
 		return term.CauseWords(explain.Cause(r.Name))
+	}
+	if words := explain.Pattern(r.Name).Words(); by == catalog.ByPattern && words != "" {
+		return words
 	}
 	if by != catalog.ByCulprit && !keepsName(by, r) || r.Kind == explain.KindUnknown {
 		return term.Clean(r.Name)

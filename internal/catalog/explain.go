@@ -189,7 +189,13 @@ func explainNames(n *snapshot.Names) explain.Names {
 	for i := range n.Tasks {
 		tasks[n.Tasks[i].TID] = &n.Tasks[i]
 	}
+	limits := make(map[string]map[string]string, len(n.Limits))
+	for i := range n.Limits {
+		limits[n.Limits[i].Cgroup] = n.Limits[i].Limits
+	}
 	return explain.Names{
+		Setting: func(name string) string { return n.Settings[name] },
+		Limit:   func(cgroup, name string) string { return limits[cgroup][name] },
 		Syscall: rules.SyscallName,
 		Function: func(address uint64) string {
 			name, _, _ := strings.Cut(n.Functions[fmt.Sprintf("%#x", address)], " ")
@@ -227,7 +233,7 @@ func Explanation(report *explain.Report) *snapshot.Explanation {
 
 // explained is the part of an explanation that goes with the outlier.
 func explained(r *explain.Result) *events.Explained {
-	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS, Confidence: string(r.Confidence)}
+	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS, Confidence: string(r.Confidence), Pattern: string(r.Pattern)}
 	if r.Blame.By != nil {
 		e.By, e.ByKind = r.Blame.By.Name, r.Blame.By.Kind
 		if w := r.Blame.By; w.Kind == explain.KindTask && (w.Cgroup != "" || w.Title != "") {

@@ -25,6 +25,7 @@ type Result struct {
 	Verdict     string             `json:"verdict"`
 	Advice      string             `json:"advice,omitempty"`
 	Confidence  explain.Confidence `json:"confidence,omitempty"`
+	Pattern     explain.Pattern    `json:"pattern,omitempty"`
 	Blame       Part               `json:"blame"`
 	Chain       []Part             `json:"chain,omitempty"`
 	Parts       []Part             `json:"parts"`

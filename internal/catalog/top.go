@@ -22,10 +22,11 @@ const (
 	ByUnit      = "unit"
 	ByPod       = "pod"
 	ByContainer = "container"
+	ByPattern   = "pattern"
 )
 
 // Ways lists the groupings.
-var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer}
+var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByPattern}
 
 // Top is the time of many outliers, grouped.
 type Top struct {
@@ -282,6 +283,14 @@ func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 		return string(p.Cause), ByCause, culprit
 	case ByRule:
 		return it.rule, ByRule, culprit
+	case ByPattern:
+		switch {
+		case it.result == nil:
+			return culprit, what, string(p.Cause)
+		case it.result.Pattern == "":
+			return "no known pattern", explain.KindUnknown, culprit
+		}
+		return string(it.result.Pattern), ByPattern, culprit
 	case ByCgroup, ByUnit, ByPod, ByContainer:
 		if name, kind, ok := place(t.By, p.By); ok {
 			return name, kind, culprit

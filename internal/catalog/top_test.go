@@ -66,7 +66,7 @@ func TestTop(t *testing.T) {
 			ct.Part(explain.Runnable, ct.Task("kworker/1:2", 50, 120), 12), ct.Part(explain.Runnable, ct.Task("kworker/u8:3-flush", 51, 120), 8)}},
 		// Its task waited for a task, which waited for the disk.
 		ct.One{TID: 3, Age: 2 * time.Hour, DelayNS: 50e6, Rule: "commit", Parts: []explain.Part{ct.Part(explain.Task, ct.Task("server", 7, 120), 50)},
-			Roots: []explain.Part{ct.Part(explain.BlockDevice, disk(), 45), ct.Part(explain.Running, ct.Task("server", 7, 120), 5)}},
+			Roots: []explain.Part{ct.Part(explain.BlockDevice, disk(), 45), ct.Part(explain.Running, ct.Task("server", 7, 120), 5)}, Pattern: explain.CheckpointStorm},
 		ct.One{TID: 4, Age: 3 * time.Hour, DelayNS: 5e6},
 	)
 	for by, want := range map[string][]string{
@@ -77,6 +77,10 @@ func TestTop(t *testing.T) {
 		catalog.ByCause: {
 			"cause preempted 70ms in 2, worst 40ms in 20261121T001502", "cause block_device 45ms in 1, worst 45ms in 20261121T011502", "cause runnable 20ms in 1, worst 20ms in 20261121T001502",
 			"cause running 5ms in 1, worst 5ms in 20261121T011502", "cause unexplained 5ms in 1, worst 5ms in 20261121T021502",
+		},
+		catalog.ByPattern: {
+			"unknown no known pattern 90ms in 2, worst 60ms in 20261121T001502", "pattern checkpoint 50ms in 1, worst 50ms in 20261121T011502",
+			"unknown not explained: it is not explained 5ms in 1, worst 5ms in 20261121T021502",
 		},
 		catalog.ByRule: {"rule commit 110ms in 2, worst 60ms in 20261121T001502", "rule wakeup 35ms in 2, worst 30ms in 20261120T231502"},
 		catalog.ByCgroup: {

@@ -222,6 +222,7 @@ func outlierFields(o *events.Outlier) []zap.Field {
 		add("verdict", e.Verdict)
 		add("verdict_cause", e.Cause)
 		add("verdict_confidence", e.Confidence)
+		add("verdict_pattern", e.Pattern)
 		add("culprit", e.By)
 		add("culprit_kind", e.ByKind)
 		addIdentity(add, "culprit_", e.ByTask)

@@ -89,6 +89,7 @@ func lookUpNames(hosts *process.Table, code interface {
 			n.Devices[linux.Disk(dev)] = name
 		}
 	}
+	addSettings(&n)
 	end := time.Now().Add(fileNamesTimeout)
 	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {
 		if len(n.Files) > maxNamedFiles || time.Now().After(end) {

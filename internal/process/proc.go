@@ -124,6 +124,7 @@ func describe(ask fileReader, comm string) (who Identity, complete bool, err err
 	for i := 0; i < len(all) && who.Container == ""; i++ {
 		who.Container = ContainerID(all[i]) // cgroup v1
 	}
+	who.CPUCgroup, who.MemoryCgroup = clean(v1Cgroup(text, "cpu"), maxCmdline), clean(v1Cgroup(text, "memory"), maxCmdline)
 	who.Cgroup, who.Container = clean(who.Cgroup, maxCmdline), clean(who.Container, maxCmdline)
 
 	text, err = ask(cmdlineFile, 2*maxCmdline)

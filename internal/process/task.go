@@ -18,9 +18,7 @@ type Task struct {
 	Kernel         bool  // a kernel thread
 	Exited         bool  // known from before, without its scheduling; another may have had its id since
 	CPUs           []int // CPU affinity
-	// CPU and memory cgroups on cgroup v1; "": none.
-	CPUCgroup, MemoryCgroup string
-	Identity                // of its process
+	Identity             // of its process, but for the cgroups of v1, which are its own
 }
 
 var policies = map[int]string{

@@ -97,7 +97,11 @@ func (t *Table) taskHere(tid int, cmdlines map[Started]string) (Task, error) {
 		defer dir.Close()
 	}
 	if who, err := t.identityHere(task.PID, dir, cmdlines); err == nil {
+		cpu, memory := task.CPUCgroup, task.MemoryCgroup
 		task.Identity = who
+		if cpu != "" || memory != "" { // otherwise it is exiting, and has left them
+			task.CPUCgroup, task.MemoryCgroup = cpu, memory
+		}
 	}
 	return task, nil
 }
@@ -123,8 +127,8 @@ func (t *Table) identityHere(pid int, dir *os.File, cmdlines map[Started]string)
 		return Identity{}, err
 	}
 	known, ok := t.identities.Load(pid)
-	if ok && known.life == now.life && time.Now().Before(known.until) {
-		return known.who, nil
+	if ok && known.life == now.life && (now.exiting || time.Now().Before(known.until)) {
+		return known.who, nil // regardless of age, if it is exiting: it has left its cgroups
 	}
 	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) {
 		if name == cmdlineFile {

@@ -140,3 +140,19 @@ func (c *copier) module(name string) string {
 	}
 	return c.file(name)
 }
+
+// value is a word of a setting of the kernel or of a cgroup that names nobody: a number, or one
+// of the choices that kernels have.
+var value = regexp.MustCompile(`^(?:-?\d+(?:[-,:]\d+)*|max|default|[rw](?:bps|iops)=(?:max|\d+)|` +
+	`\[?(?:always|madvise|never|defer|defer\+madvise|none|mq-deadline|kyber|bfq)\]?|` +
+	`intel_idle|acpi_idle|haltpoll|performance|powersave|schedutil|ondemand|conservative|userspace)$`)
+
+// setting keeps what names nobody.
+func (c *copier) setting(s string) string {
+	for word := range strings.FieldsSeq(s) {
+		if !value.MatchString(word) {
+			return c.p.Name(redact.Others, s)
+		}
+	}
+	return s
+}

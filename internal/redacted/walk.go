@@ -63,6 +63,8 @@ var texts = []string{
 func (c *copier) text(s, parent, key string) string {
 	is := func(list []string) bool { return slices.Contains(list, key) || slices.Contains(list, parent+"."+key) }
 	switch {
+	case parent == "settings", parent == "limits":
+		return c.setting(s)
 	case parent == "labels" || parent == "workload" || parent == "span" && key == "key":
 		return c.p.Name(redact.Labels, s)
 	case parent == "devices", is(texts), key == "reason" && strings.HasPrefix(s, "outlier of rule "):

@@ -27,6 +27,11 @@ func Print(c *term.Console, r *explain.Result) {
 	for _, line := range term.Wrap(term.Clean(r.Advice), width) {
 		c.Printf("%s\n", line)
 	}
+	if r.Without != nil {
+		for _, line := range term.Wrap(term.Clean(r.Without.Text(r.DelayNS)), width) {
+			c.Printf("%s\n", line)
+		}
+	}
 	if len(r.Path) > 0 && r.EndMonoNS > r.StartMonoNS {
 		c.Printf("\n")
 		t := text{c: c, p: New(r, mostRows), width: width}

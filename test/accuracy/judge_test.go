@@ -30,8 +30,11 @@ type want struct {
 	many   bool            // any of many tasks with this comm
 	root   explain.Cause   // what kept the culprit; "": nothing has to be said
 	rootBy string
-	says   string        // the verdict, among other things
-	within time.Duration // or by so much, where it is sampled
+	says   string // the verdict, among other things
+	// pattern, if not "", must be named; others may come from what else the machine does.
+	pattern explain.Pattern
+	advice  string        // among other things; "": any, or none
+	within  time.Duration // or by so much, where it is sampled
 }
 
 // Parts may be off by the larger one of these.
@@ -71,6 +74,12 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	}
 	if !strings.Contains(r.Verdict, w.by) || culprit != 0 && !strings.Contains(r.Verdict, strconv.Itoa(culprit)) {
 		complain("the verdict does not name %s", w.by)
+	}
+	if w.pattern != "" && (r.Pattern != w.pattern || !strings.HasPrefix(r.Verdict, w.pattern.Words()+": ")) {
+		complain("the pattern is %q, not %s", r.Pattern, w.pattern)
+	}
+	if !strings.Contains(r.Advice, w.advice) {
+		complain("the advice %q does not say %q", r.Advice, w.advice)
 	}
 	if !strings.Contains(r.Verdict, w.says) {
 		complain("the verdict does not say %q", w.says)

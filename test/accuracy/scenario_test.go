@@ -51,7 +51,7 @@ func trackSyscall(names string) string {
 func scenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
 	return []scenario{
-		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog"}},
+		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog", advice: "kernel.sched_rt_runtime_us (now "}},
 		{
 			name: "forker", rule: trackWakeup,
 			want: want{causes: only(explain.Preempted), by: "scn-forker", says: "copying page tables for fork"},
@@ -70,7 +70,7 @@ func scenarios(shared *resources) []scenario {
 			},
 			prepare: withWeight,
 		},
-		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu")}, prepare: withQuota},
+		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu"), advice: " (now "}, prepare: withQuota},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},
 		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}},
 		{
@@ -85,7 +85,19 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "futex-invert", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog"},
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PreemptedHolder},
+		},
+		{
+			name: "inversion", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PriorityInversion},
+		},
+		{
+			name: "convoy", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-turn", root: explain.Timer, rootBy: "timer", pattern: explain.LockConvoy},
+		},
+		{
+			name: "pool", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Task), by: "scn-worker", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool},
 		},
 		{
 			name: "lock-chain", rule: trackSyscall("futex"),
@@ -133,7 +145,7 @@ func scenarios(shared *resources) []scenario {
 			prepare: shared.withFiles(40*time.Millisecond, 0, 0),
 		},
 		{
-			name: "reclaim", rule: trackSyscall("madvise"), want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory")},
+			name: "reclaim", rule: trackSyscall("madvise"), want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), advice: " (now "},
 			prepare: shared.withLittleMemory,
 		},
 		{

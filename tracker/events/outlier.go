@@ -311,6 +311,8 @@ type Explained struct {
 	NS     int64     `json:"ns"` // that part of the delay
 	// Confidence of the verdict: seen, inferred or guess; absent if all is unexplained.
 	Confidence string `json:"confidence,omitempty"`
+	// Pattern is the shape of the latency, if it has a known one: priority_inversion, …
+	Pattern string `json:"pattern,omitempty"`
 }
 
 // ActionResult is how an action ended.

@@ -35,6 +35,7 @@ type One struct {
 	Parts   []explain.Part // nil: not explained; what they lack of the delay is unexplained
 	Roots   []explain.Part // nil: the parts
 	Chain   []explain.Part
+	Pattern explain.Pattern
 	Path    []explain.Step // nil: one step for each part
 	Boot    string
 	ByHand  bool
@@ -147,7 +148,7 @@ func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
 func (o *One) Report() *explain.Report {
 	r := explain.Result{
 		Rule: o.Rule, Track: "wakeup", Cause: "threshold", DelayNS: o.DelayNS, StartMonoNS: uint64(end - o.DelayNS), EndMonoNS: end,
-		Task: *Task(o.Comm, o.TID, 120), Verdict: o.Comm + " waited to run.", Parts: o.Parts, Chain: o.Chain, Roots: o.Roots, Path: o.Path,
+		Task: *Task(o.Comm, o.TID, 120), Verdict: o.Comm + " waited to run.", Parts: o.Parts, Chain: o.Chain, Pattern: o.Pattern, Roots: o.Roots, Path: o.Path,
 	}
 	left := o.DelayNS
 	for i := range r.Parts {

@@ -1,0 +1,120 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// maxSiblings bounds the threads of a process that are looked at.
+const maxSiblings = 4096
+
+// siblings returns the other threads of a task's process that the history has, by number.
+func (l *look) siblings(t *task) []*task {
+	var out []*task
+	if t.pid <= 0 {
+		return nil
+	}
+	for _, o := range l.m.tasks {
+		if o.pid == t.pid && o != t && len(out) < maxSiblings {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b *task) int { return cmp.Compare(a.tid, b.tid) })
+	return out
+}
+
+// exhaustedPool: it waited for a thread of a pool, all of whose threads were at work all the
+// time, and the one that served it has served somebody else before.
+func (l *look) exhaustedPool() *finding {
+	b := &l.r.Blame
+	slow := l.slow()
+	if slow == nil || b.Cause != Task || b.By.Kind != KindTask || !l.most(uint64(b.NS)) {
+		return nil
+	}
+	switch waitOf(b.Wait) {
+	case waitJoin, waitBarrier:
+		return nil
+	}
+	server := l.m.tasks[b.By.TID]
+	if server == nil || server.comm.String() == "" || server == slow {
+		return nil
+	}
+	p := longest(l.pieces, b)
+	pool := map[int]*task{server.tid: server}
+	for _, o := range l.siblings(server) {
+		if o.comm == server.comm && o != slow {
+			pool[o.tid] = o
+		}
+	}
+	if len(pool) < 2 || !l.most(p.ns()) {
+		return nil
+	}
+	for _, o := range pool {
+		if l.idleIn(o, p.from, p.to)*10 > p.ns() {
+			return nil
+		}
+	}
+	last, served := l.servedBefore(pool, server, slow, p)
+	if served == 0 || (last-p.from)*2 < p.ns() {
+		return nil
+	}
+	return &finding{confidence: Inferred, by: l.m.whoTask(server.tid), why: fmt.Sprintf(
+		"none of the %d threads named %s was idle, and they served %s before it", len(pool), server.comm.String(), plural(served, "other task"))}
+}
+
+// idleIn returns how long a thread had nothing to do, as far as can be told: it was blocked
+// for something that a request could be.
+func (l *look) idleIn(t *task, from, to uint64) (ns uint64) {
+	known := false
+	l.segmentsIn(t, from, to, func(s *segment, lo, hi uint64) {
+		known = true
+		if s.state != blocked {
+			return
+		}
+		if wk := s.wake; wk != nil && (wk.request != nil || wk.ctx != nil && isTimer(wk.ctx)) {
+			return // its request's disk, or its own time
+		}
+		if nr, name := t.callAt(s); isSleep(name) || isSleep(l.m.syscall(nr)) {
+			return // and it sleeps on
+		}
+		k, _ := l.futexKind(t, s)
+		if s.futex.Known() && k.isLock() || s.iowait || t.lockWaitAt(s.from) != nil || t.memoryWaitAt(s.from) != nil {
+			return
+		}
+		ns += hi - lo
+	})
+	if !known {
+		return to - from
+	}
+	return ns
+}
+
+// servedBefore counts the other tasks that a pool has woken in a wait, and when the server
+// woke the last of its own.
+func (l *look) servedBefore(pool map[int]*task, server, slow *task, p *piece) (last uint64, served int) {
+	for _, o := range l.m.tasks {
+		if pool[o.tid] != nil || o == slow || !l.spend() {
+			continue
+		}
+		once := false
+		l.segmentsIn(o, p.from, p.to, func(s *segment, _, _ uint64) {
+			wk := s.wake
+			if s.state != blocked || wk == nil || wk.at <= p.from || wk.at >= p.to {
+				return
+			}
+			by := cmp.Or(wk.sender, wk.tid)
+			if wk.ctx != nil && wk.sender == 0 && !wk.local || pool[by] == nil {
+				return
+			}
+			once = true
+			if by == server.tid {
+				last = max(last, wk.at)
+			}
+		})
+		if once {
+			served++
+		}
+	}
+	return last, served
+}
