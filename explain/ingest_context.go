@@ -40,6 +40,7 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 		}
 	case trace.Timer:
 		if ev.Type == trace.TimerEntry {
+			m.ingestProtocolTimer(ev, c, &b)
 			m.push(c, ev.Time, frame{context: m.context(context{kind: KindTimer, function: b.Function})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindTimer && !f.hr })
