@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func (s *resources) withFewReads(t *testing.T, r *round) {
 
 // withFewDirtyPages lets there be few dirty pages of the disk, which is slow.
 func (s *resources) withFewDirtyPages(t *testing.T, r *round) {
-	s.withFiles(0, 4*time.Millisecond, 0)(t, r)
+	s.withFiles(0, 20*time.Millisecond, 0)(t, r)
 	dir := fmt.Sprintf("/sys/class/bdi/%d:%d", s.disk.number>>20, s.disk.number&0xfffff)
 	set := func(file, value string) func() {
 		path := filepath.Join(dir, file)
@@ -70,5 +71,6 @@ func (s *resources) withFewDirtyPages(t *testing.T, r *round) {
 		return func() { assert.Check(t, os.WriteFile(path, before, 0o644)) }
 	}
 	t.Cleanup(set("max_ratio", "1"))
+	set("max_bytes", strconv.Itoa(2<<20)) // less than a hundredth of the memory; max_ratio undoes it. 6.2+
 	t.Cleanup(set("strict_limit", "1"))
 }
