@@ -236,7 +236,7 @@ enum tcp_timer {
 	TCP_TIMER_REORDER = 6,
 	TCP_TIMER_KEEPALIVE = 7,
 	TCP_TIMER = 0xff,
-	TCP_STATE_SHIFT = 8, /* 8 bits: the state of the socket, as the kernel has it */
+	TCP_STATE_SHIFT = 8,	/* 8 bits: the state of the socket, as the kernel has it */
 	TCP_LISTENER = 0x10000, /* a SYN to a listener of the same network namespace, in accept_queue */
 };
 

@@ -455,8 +455,7 @@ static __always_inline bool tcp_retransmit_due(struct inet_connection_sock *sk, 
 
 static __always_inline bool tcp_delack_due(struct inet_connection_sock *sk, unsigned long now)
 {
-	return !bpf_core_field_exists(sk->icsk_ack.timeout) ||
-	       (s64)(now - BPF_CORE_READ(sk, icsk_ack.timeout)) >= 0;
+	return !bpf_core_field_exists(sk->icsk_ack.timeout) || (s64)(now - BPF_CORE_READ(sk, icsk_ack.timeout)) >= 0;
 }
 
 /* It expires in the softirq. */

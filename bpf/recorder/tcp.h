@@ -16,11 +16,11 @@
 const volatile u64 fn_tcp_write_timer, fn_tcp_delack_timer, fn_tcp_keepalive_timer;
 const volatile u64 fn_woken_wake_function, fn_pollwake, fn_ep_poll_callback, fn_ep_autoremove_wake_function;
 
-#define ICSK_ACK_TIMER 2   /* include/net/inet_connection_sock.h: BIT(1) of icsk_ack.pending */
-#define TCP_SYN_SENT 2	   /* include/net/tcp_states.h */
+#define ICSK_ACK_TIMER 2 /* include/net/inet_connection_sock.h: BIT(1) of icsk_ack.pending */
+#define TCP_SYN_SENT 2	 /* include/net/tcp_states.h */
 #define TCP_LISTEN 10
 #define AF_INET 2
-#define LISTENERS 16	   /* of one bucket that are looked at */
+#define LISTENERS 16 /* of one bucket that are looked at */
 #define JHASH_INITVAL 0xdeadbeef
 
 /* The first entry of a wait queue, as struct wait_queue_entry *; 0: nobody waits. */
@@ -43,9 +43,8 @@ static __always_inline u32 entry_waiter(u64 entry)
 	if (!func)
 		return 0;
 	if (func == fn_pollwake)
-		private = BPF_CORE_READ((struct poll_wqueues *)private, polling_task);
-	else if (func != fn_woken_wake_function)
-		return 0;
+	private = BPF_CORE_READ((struct poll_wqueues *)private, polling_task);
+	else if (func != fn_woken_wake_function) return 0;
 	return BPF_CORE_READ((struct task_struct *)private, pid);
 }
 
@@ -107,7 +106,8 @@ static __always_inline bool find_listener(struct record_timer *r, struct net *ne
 		u64 common = node - bpf_core_field_offset(struct sock_common, skc_nulls_node);
 		struct sock *sk = (void *)(common - bpf_core_field_offset(struct sock, __sk_common));
 
-		if (BPF_CORE_READ(sk, __sk_common.skc_num) == port && BPF_CORE_READ(sk, __sk_common.skc_net.net) == net &&
+		if (BPF_CORE_READ(sk, __sk_common.skc_num) == port &&
+		    BPF_CORE_READ(sk, __sk_common.skc_net.net) == net &&
 		    BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_LISTEN &&
 		    (!address || BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr) == address)) {
 			r->tcp |= TCP_LISTENER;

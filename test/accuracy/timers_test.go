@@ -1,8 +1,10 @@
 package accuracy
 
 import (
+	_ "embed" // a program in Python
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -43,7 +45,20 @@ func timerScenarios(shared *resources) []scenario {
 	// The only rule that sees all of it.
 	turns := fmt.Sprintf("track: pair\n    entry: uprobe:%[1]s:take_turn\n    exit: uretprobe:%[1]s:take_turn\n    key: tid", built.program)
 	add("timed-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder"}, nil)
+	turns = "track: pair\n    entry: tracepoint:syscalls:sys_exit_clock_nanosleep\n    exit: tracepoint:syscalls:sys_enter_getpgid\n    key: tid"
+	add("python-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder"}, withPython)
 	return list
+}
+
+//go:embed src/turns.py
+var turnsOfPython []byte
+
+// withPython hands the scenario a program in Python.
+func withPython(t *testing.T, r *round) {
+	_, err := exec.LookPath("python3")
+	assert.NilError(t, err, "this scenario needs Debian's python3")
+	r.argument = filepath.Join(t.TempDir(), "turns.py")
+	assert.NilError(t, os.WriteFile(r.argument, turnsOfPython, 0o600))
 }
 
 // withFewReads lets the program read from the disk, but not often.

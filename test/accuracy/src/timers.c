@@ -28,7 +28,8 @@ static struct sockaddr_in listen_on_loopback(int backlog)
 	socklen_t size = sizeof(at);
 
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	need(listener >= 0 && bind(listener, (struct sockaddr *)&at, size) == 0 && listen(listener, backlog) == 0, "listen");
+	need(listener >= 0 && bind(listener, (struct sockaddr *)&at, size) == 0 && listen(listener, backlog) == 0,
+	     "listen");
 	need(getsockname(listener, (struct sockaddr *)&at, &size) == 0, "getsockname");
 	return at;
 }
@@ -389,7 +390,8 @@ static void watch_victim(struct actor *actor)
 /* There are too many dirty pages for a slow disk: who makes more of them is held up. */
 static void dirty_pages(void)
 {
-	struct actor watcher = {.comm = "scn-watcher", .cpu = other, .fifo = HIGH, .act = watch_victim, .arg = "balance_dirty_pages"};
+	struct actor watcher = {
+		.comm = "scn-watcher", .cpu = other, .fifo = HIGH, .act = watch_victim, .arg = "balance_dirty_pages"};
 	static char chunk[CHUNK];
 	char path[512];
 	int fd;
@@ -484,10 +486,34 @@ static void timed_turns(void)
 	truth.part = resumed - truth.start;
 }
 
+/* The same in Python: a thread is ready to go on, while another one computes. */
+static void interpreter_lock(void)
+{
+	unsigned long long begin_ns, end_ns;
+	char command[512];
+
+	if (!argument)
+		die("python-turns wants the path of a program in Python");
+	snprintf(command, sizeof(command), "exec python3 %s %s", argument, victim_comm);
+	FILE *f = popen(command, "re");
+	need(f && fscanf(f, "%d %d %llu %llu", &truth.victim, &truth.culprit, &begin_ns, &end_ns) == 4, command);
+	truth.start = begin_ns;
+	truth.end = end_ns;
+	if (truth.end - truth.start < 20 * MSEC)
+		truth.spoilt = "the lock was free";
+}
+
 const struct scenario timer_scenarios[] = {
-	{"syn-again", syn_again},     {"syn-twice", syn_twice},	  {"delayed-ack", delayed_ack},
-	{"data-again", data_again},   {"slow-reader", slow_reader}, {"window-probe", window_probe},
-	{"io-limit", io_limit},	      {"dirty-pages", dirty_pages}, {"timed-turns", timed_turns},
+	{"syn-again", syn_again},
+	{"syn-twice", syn_twice},
+	{"delayed-ack", delayed_ack},
+	{"data-again", data_again},
+	{"slow-reader", slow_reader},
+	{"window-probe", window_probe},
+	{"io-limit", io_limit},
+	{"dirty-pages", dirty_pages},
+	{"timed-turns", timed_turns},
 	{"rt-limit", real_time_limit},
+	{"python-turns", interpreter_lock},
 	{NULL, NULL},
 };
