@@ -68,7 +68,7 @@ var evidences = [...]struct {
 	byCgroup:         {Inferred, "switches do not say which of its cgroups"},
 	bySleep:          {Inferred, "it was asleep at the end, and the history has no event of it"},
 	byWaiter:         {Inferred, "a timer of TCP expired for the socket that it waited for"},
-	byTimerBefore:    {Inferred, "the packet came on that CPU within 1 ms after a timer of TCP, in the same softirq"},
+	byTimerBefore:    {Inferred, "the packet came on that CPU within 300 us after a timer of TCP, in the same softirqs"},
 	byKernelsChoice:  {Inferred, "it slept uninterruptibly until a timer, as the kernel lets tasks wait, and as they cannot themselves"},
 	byReclaimBefore:  {Inferred, "it slept uninterruptibly until a timer, right after it had reclaimed memory of its cgroup"},
 	byDispatch:       {Inferred, "the work item that submits what a limit has held back submitted its request"},

@@ -74,10 +74,10 @@ func (m *model) ingestProtocolTimer(ev *trace.Event, c *cpu, b *trace.Timer) {
 
 // sameSoftirq is how long after a timer what it sent on this machine is received at most:
 // on its CPU, before the softirqs are over.
-const sameSoftirq = 1_000_000
+const sameSoftirq = 300_000
 
 // afterProtocol returns the timer of TCP that probably sent what wakes a task, or nil. A
-// switch in between has cleared it.
+// switch in between, or a device that has raised the softirq, has cleared it.
 func (c *cpu) afterProtocol(w *wake) *protocolTimer {
 	if c.protocol.at == 0 || w.at-c.protocol.at > sameSoftirq || w.ctx == nil {
 		return nil

@@ -142,6 +142,15 @@ func TestProtocolTimers(t *testing.T) {
 			},
 		},
 		{
+			name: "the packet came from a device", cause: Network, says: "waiting for the network", not: "TCP",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) {
+					s.expire(10500, fnDelayedACK, theirs, 0).add(10510, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: softirqNetRX, AfterIRQ: true, IRQ: 24}).
+						add(10520, trace.SchedWaking, 0, 0, trace.Wake{TID: victim, PID: victim, Prio: 120}).add(10530, trace.SoftirqExit, 0, 0, trace.Softirq{Vec: softirqNetRX})
+				})
+			},
+		},
+		{
 			name: "zero-window probe", cause: ProtocolTimer, wait: "window_probe", says: "9.5 ms until a zero-window probe of TCP to 10.0.0.7:80 (in write)",
 			trace: func(s *script) {
 				s.wait(sleeps(1), func(s *script) {
