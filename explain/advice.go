@@ -83,6 +83,9 @@ var causeAdvice = map[Cause]func(w *walker, a *advised) string{
 	Compaction:  (*walker).adviseCompaction,
 	PageFault:   (*walker).advisePages,
 	WorkQueue:   (*walker).adviseWork,
+	Limited:     (*walker).adviseLimit,
+
+	ProtocolTimer: (*walker).adviseProtocol,
 	Journal: func(_ *walker, a *advised) string {
 		if a.By.For == nil {
 			return ""

@@ -65,6 +65,16 @@ func TestAdviceIsAbsent(t *testing.T) {
 		{name: "too short", blame: Part{Cause: Unexplained, Reason: reasonShort}, want: "recorder.cover to more than 10 ns"},
 		{name: "a group", blame: Part{Cause: Unexplained, Reason: "the recorder's event group irq is off"}, want: "Add irq to recorder.events"},
 		{name: "missing", blame: Part{Cause: Unexplained, Reason: "records are missing"}},
+		{name: "dirty pages", blame: Part{Cause: Limited, By: device, Wait: "dirty_pages"}, want: "vm.dirty_bytes"},
+		{name: "io.max", blame: Part{Cause: Limited, By: cgroup, Wait: "io_max"}, want: "Raise io.max of cgroup"},
+		{name: "memory.high", blame: Part{Cause: Limited, By: cgroup, Wait: "memory_high"}, want: "Raise memory.high of cgroup /app (now 1000)"},
+		{name: "real-time limit", blame: Part{Cause: Limited, By: &Who{Kind: KindSelf, Name: "limit"}, Wait: "rt_runtime"}, want: "kernel.sched_rt_runtime_us (now 950000)"},
+		{name: "some delay", blame: Part{Cause: Limited, By: &Who{Kind: KindSelf, Name: "delay"}, Wait: "kernel_delay"}},
+		{name: "a full accept queue", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "syn_again"}, why: "as the accept queue there was full, 1 of 1", want: "net.core.somaxconn"},
+		{name: "a SYN again", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "syn_again"}, want: "ss -ltn"},
+		{name: "data again", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "data_again"}, want: "ss -ti"},
+		{name: "keep-alive", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "keep_alive"}},
+		{name: "data again, of a server", blame: Part{Cause: Task, By: task(2, 120)}, chain: []Part{{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "data_again"}}},
 		{name: "hostile", blame: Part{Cause: Preempted, By: &Who{Kind: KindTask, Name: "\x1b[31m\n", TID: 2, Prio: 49}}, want: "whether ?[31m? must"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -46,6 +46,9 @@ func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece 
 	case nr == trace.CallException:
 		inner := w.wakePieces(nil, t, p, full, nr, name)
 		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "in a page fault", inner
+		if len(inner) > 0 && inner[0].cause == Limited {
+			return append(out, inner...) // the page was there
+		}
 		if len(inner) > 0 && inner[0].by != nil {
 			last := &inner[len(inner)-1]
 			p.by, p.evidence = last.by, last.evidence
@@ -67,6 +70,12 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 	if wk == nil {
 		return w.add(out, w.unfinishedWait(t, p, full, name))
 	}
+	if end := w.seriesEnd(t, full); end != nil {
+		return append(out, w.inSeries(t, p, full, nr, name, end)...)
+	}
+	if out = w.protocolWait(out, t, &p, full, name); p.from >= p.to {
+		return out
+	}
 	if r := wk.request; r != nil && r.complete > p.from {
 		if wk.near {
 			p.evidence = byNearness
@@ -79,6 +88,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 	}
 	switch kind {
 	case KindTimer:
+		if w.limited(t, &p, full, name) {
+			return w.add(out, p)
+		}
 		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
 		if isSleep(name) {
 			p.why = "sleeping in " + name
@@ -88,6 +100,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		p.cause, p.by = IRQ, w.m.whoContext(wk.ctx)
 		return w.add(out, p)
 	case KindSoftirq:
+		if full.byTimer() && w.limited(t, &p, full, name) {
+			return w.add(out, p)
+		}
 		return w.add(out, w.softirqWake(p, wk))
 	}
 	switch {

@@ -114,7 +114,7 @@ func (s *simulation) interrupt(cpu int) {
 	case kind == "short interrupt":
 		s.wakeIn(cpu, t, abi.WakerIrq|24, IRQ, 0)
 	case kind == "timer":
-		s.wakeIn(cpu, t, abi.WakerHrtimer, Timer, 0)
+		s.wakeIn(cpu, t, abi.WakerHrtimer, t.byTimer(), 0)
 	}
 	s.now += 3
 	h.kinds[kind]++

@@ -280,7 +280,7 @@ func TestCases(t *testing.T) {
 			parts: []string{"page_fault vda 10000000"},
 		},
 		{
-			name: "reclaim", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms reclaiming memory for cgroup /app, where it slept 4.0 ms until a timer, 1.0 ms running in the kernel.",
+			name: "reclaim", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms reclaiming memory for cgroup /app, where it was held up for 4.0 ms by a delay of the kernel, 1.0 ms running in the kernel.",
 			trace: func(s *script) {
 				s.swap(500, 0, 0, victim, sleeps(0)).add(2000, trace.ReclaimBegin, 0, victim, trace.Reclaim{Memcg: true}).
 					swap(4000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).

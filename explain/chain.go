@@ -166,7 +166,13 @@ var linkWords = map[Cause]func(l *link, d, name string) string{
 	Task: func(l *link, d, _ string) string {
 		return "spent " + d + " " + taskWords(waitOf(l.parts[0].Wait), taskNames(&l.group), "")
 	},
-	Timer:      func(_ *link, d, _ string) string { return "slept " + d + " until a timer" },
+	Timer: func(_ *link, d, _ string) string { return "slept " + d + " until a timer" },
+	ProtocolTimer: func(l *link, d, _ string) string {
+		return "waited " + d + " until " + protocolWords(waitOf(l.parts[0].Wait), l.parts[0].By.Name)
+	},
+	Limited: func(l *link, d, name string) string {
+		return "was held up for " + d + " by " + limitWords(waitOf(l.parts[0].Wait), name)
+	},
 	Network:    func(_ *link, d, name string) string { return "waited " + d + " for a packet from " + name },
 	Reclaim:    func(_ *link, d, name string) string { return "spent " + d + " reclaiming memory for " + name },
 	Compaction: func(_ *link, d, _ string) string { return "spent " + d + " compacting memory" },

@@ -30,6 +30,12 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 	if w.m.olderThanHistory(r) {
 		add(w.m.coveredFrom, BlockDevice, device, text, byOldRequest) // in its queue, or in it
 	}
+	if until := min(r.started(), p.to); until > at && w.m.heldBack(r) {
+		q := p
+		q.to = until
+		out = w.add(out, w.limitPiece(q, r))
+		at = until
+	}
 	add(r.started(), BlockQueue, device, "before the "+text+" was queued", byRecords)
 	if r.insert > 0 && r.issue > at {
 		if by := w.m.busiestOther(r, at, r.issue); by != nil {

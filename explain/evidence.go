@@ -34,6 +34,13 @@ const (
 	bySignal
 	byCgroup
 	bySleep
+	byWaiter
+	byTimerBefore
+	byKernelsChoice
+	byReclaimBefore
+	byDispatch
+	bySeries
+	byLowerInstead
 	byKeyThread
 )
 
@@ -62,6 +69,13 @@ var evidences = [...]struct {
 	bySignal:         {Inferred, "it woke the task just before that stopped, or at the end"},
 	byCgroup:         {Inferred, "switches do not say which of its cgroups"},
 	bySleep:          {Inferred, "it was asleep at the end, and the history has no event of it"},
+	byWaiter:         {Inferred, "a timer of TCP expired for the socket that it waited for"},
+	byTimerBefore:    {Inferred, "the packet came on that CPU within 300 us after a timer of TCP, in the same softirqs"},
+	byKernelsChoice:  {Inferred, "it slept uninterruptibly until a timer, as the kernel lets tasks wait, and as they cannot themselves"},
+	byReclaimBefore:  {Inferred, "it slept uninterruptibly until a timer, right after it had reclaimed memory of its cgroup"},
+	byDispatch:       {Inferred, "the work item that submits what a limit has held back submitted its request"},
+	bySeries:         {Inferred, "it ended the last one of the same waits, all of which had a time limit"},
+	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

@@ -20,6 +20,19 @@ const (
 	waitSemaphore
 	waitParked
 	waitFutex
+	waitSYN
+	waitDataAgain
+	waitDelayedACK
+	waitWindowProbe
+	waitSYNACK
+	waitKeepAlive
+	waitProtocol
+	waitDirtyPages
+	waitIOLimit
+	waitIODelay
+	waitMemoryHigh
+	waitRTRuntime
+	waitDelay
 	waitKernelMutex
 	waitKernelRead
 	waitKernelWrite
@@ -40,6 +53,19 @@ var waits = [...]struct{ name, words string }{
 	waitSemaphore:   {"semaphore", "on a semaphore"},
 	waitParked:      {"parked", "parked in a queue"},
 	waitFutex:       {"futex", "on a futex"},
+	waitSYN:         {"syn_again", "TCP sent the SYN again"},
+	waitDataAgain:   {"data_again", "TCP sent data again"},
+	waitDelayedACK:  {"delayed_ack", "TCP sent a delayed acknowledgement"},
+	waitWindowProbe: {"window_probe", "a zero-window probe of TCP"},
+	waitSYNACK:      {"synack_again", "TCP sent the SYN-ACK again"},
+	waitKeepAlive:   {"keep_alive", "the keep-alive timer of TCP"},
+	waitProtocol:    {"protocol", "a timer of TCP"},
+	waitDirtyPages:  {"dirty_pages", "the limit of dirty pages"},
+	waitIOLimit:     {"io_max", "the limit io.max"},
+	waitIODelay:     {"io_delay", "the I/O controller"},
+	waitMemoryHigh:  {"memory_high", "the limit memory.high"},
+	waitRTRuntime:   {"rt_runtime", "the limit sched_rt_runtime_us"},
+	waitDelay:       {"kernel_delay", "a delay of the kernel"},
 	waitKernelMutex: {"kernel_mutex", "a mutex of the kernel"},
 	waitKernelRead:  {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},
 	waitKernelWrite: {"kernel_rwsem_write", "a lock of the kernel, as a writer,"},

@@ -102,7 +102,7 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 		}
 	}
 	m.startRun(c, ev.Time, b.NextTID, b.NextPrio)
-	c.lastRequest, c.current = nil, b.NextTID
+	c.lastRequest, c.current, c.protocol.at = nil, b.NextTID, 0
 	if b.NextTID != 0 {
 		m.switchIn(ev, c, b)
 	}
@@ -183,6 +183,9 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		} else {
 			w.request = nil // that of the task below it
 		}
+	}
+	if w.protocol = c.afterProtocol(w); w.protocol != nil {
+		w.local = false // whom the timer interrupted sent nothing
 	}
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {
@@ -279,6 +282,9 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 	if ev.Type != trace.BlockComplete {
 		if r.tid == 0 {
 			r.tid, r.comm = m.onBehalf(ev, c), b.Comm
+			if t := m.tasks[r.tid]; t != nil {
+				r.by = t.work
+			}
 		}
 		r.dev, r.sector, r.bytes, r.flags = b.Dev, b.Sector, b.Bytes, b.Flags
 		if ev.Type == trace.BlockInsert {

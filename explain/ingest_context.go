@@ -28,6 +28,9 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 	case trace.Softirq:
 		vec := int(b.Vec)
 		if ev.Type == trace.SoftirqEntry {
+			if b.AfterIRQ {
+				c.protocol.at = 0 // what is received comes from a device
+			}
 			m.push(c, ev.Time, frame{context: m.context(context{kind: KindSoftirq, number: vec, name: linux.Softirq(b.Vec, "?")})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec })
@@ -40,6 +43,7 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 		}
 	case trace.Timer:
 		if ev.Type == trace.TimerEntry {
+			m.ingestProtocolTimer(ev, c, &b)
 			m.push(c, ev.Time, frame{context: m.context(context{kind: KindTimer, function: b.Function})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindTimer && !f.hr })

@@ -66,6 +66,8 @@ type wake struct {
 	work    *work    // executed by the task
 	sender  int      // network: local sender of the packet, or 0
 	device  string   // network: where the packet came from
+	// protocol is the timer of TCP that probably sent the packet, or ended the wait.
+	protocol *protocolTimer
 }
 
 // task is the timeline of a task.
@@ -81,10 +83,12 @@ type task struct {
 	calls       []call  // in order; the last one may be open
 	lockWaits   []lockWait
 	memoryWaits []memoryWait
-	guests      []call    // virtual CPU: time its guest ran
-	wakers      []wakerAt // tasks that woke it, in order; a few
-	waited      []stackAt // at the ends of its long waits, in order
-	samples     []stackAt // while it ran, in order
+	guests      []call          // virtual CPU: time its guest ran
+	wakers      []wakerAt       // tasks that woke it, in order; a few
+	waited      []stackAt       // at the ends of its long waits, in order
+	samples     []stackAt       // while it ran, in order
+	protocol    []protocolTimer // of sockets that it waited for, in order
+	series      []int32         // see findSeries; nil: not computed
 }
 
 // wakerAt is a wake-up by a task.
@@ -175,6 +179,7 @@ type cpu struct {
 	burst         burst
 	quota         []quota
 	idles         []idleState
+	protocol      protocolTimer // the last one since a switch; at 0: none
 }
 
 // quota is an interval in which a cgroup is throttled on a CPU.
@@ -196,6 +201,7 @@ type request struct {
 	tid           int
 	comm          trace.Comm
 	lastDone      uint64 // previous completion on the device
+	by            *work  // what submitted it, if a work item did
 }
 
 // started returns when the request was queued or issued, whichever was first.
@@ -258,6 +264,8 @@ type model struct {
 	scanned        int // requests examined
 	full           bool
 	damaged        bool
+	socketsKnown   bool            // timers of TCP say what they are for
+	protocols      map[uint64]wait // protocolTimers, by address
 
 	cpuCache  [64]*cpu   // cpus by number
 	taskCache [256]*task // recently used tasks
@@ -278,7 +286,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, protocols: map[uint64]wait{},
 	}
 	for i := range outliers {
 		m.comms[outliers[i].TID] = outliers[i].Comm

@@ -189,9 +189,9 @@ var patternCases = []patternCase{
 
 	{name: "Python", trace: interpreter(3, victim), want: InterpreterLock, end: 16500, user: []string{"take_gil+0x1 (python3.13)"}, advice: "multiprocessing", sure: Inferred,
 		names: func(n *Names) { n.Task = nil }},
-	{name: "not Python", trace: interpreter(3, victim), want: "", end: 16500},
-	{name: "another process ran", trace: interpreter(3, 80), want: "", end: 16500, user: []string{"take_gil"}},
-	{name: "one timed wait", trace: interpreter(1, victim), want: "", end: 6400, user: []string{"take_gil"}},
+	{name: "not Python", trace: interpreter(3, victim), want: "", end: 16500, advice: "CPU time of"},
+	{name: "another process ran", trace: interpreter(3, 80), want: "", end: 16500, user: []string{"take_gil"}, advice: "CPU time of"},
+	{name: "one timed wait", trace: interpreter(1, victim), want: "", end: 6400, user: []string{"take_gil"}, advice: "CPU time of"},
 
 	{name: "pool", trace: poolTrace(false, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
 	{name: "pool with an idle thread", trace: poolTrace(true, false), want: "", advice: "CPU time of worker 22"},

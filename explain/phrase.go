@@ -74,6 +74,10 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " " + taskWords(p.wait, name, p.why)
 	case Timer:
 		return d + " asleep until a timer" + inParens(p.why)
+	case ProtocolTimer:
+		return d + " until " + protocolWords(p.wait, first.By.Name) + inParens(p.why)
+	case Limited:
+		return d + " held up by " + limitWords(p.wait, name) + inParens(p.why)
 	case Network:
 		return d + " waiting" + withSpace(p.why) + " for " + name
 	case Reclaim:

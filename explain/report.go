@@ -20,6 +20,8 @@ const (
 	Locked        Cause = "lock"
 	Task          Cause = "task" // another task: pipe, socket, wait
 	Timer         Cause = "timer"
+	ProtocolTimer Cause = "protocol_timer" // a timer of TCP
+	Limited       Cause = "limit"          // of memory or I/O, by which the kernel delays a task
 	Network       Cause = "network"
 	Reclaim       Cause = "reclaim"
 	Compaction    Cause = "compaction"

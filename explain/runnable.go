@@ -46,6 +46,8 @@ func (w *walker) runnableBehindTask(out []piece, t *task, s, full *segment, from
 	case tid < 0:
 		p.cause, p.reason = Unexplained, w.m.unknownReason(from)
 		p.why = p.reason
+	case (tid == 0 || prio >= realTime) && t.isRealTime(s) && full.preempted && full.to-full.from > minRTLimit:
+		p.cause, p.wait, p.by, p.evidence = Limited, waitRTRuntime, w.m.whoSelf("rt"), byLowerInstead
 	case tid == 0:
 		p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the idle CPU had to wake up"
 	case prio < t.prioIn(s):

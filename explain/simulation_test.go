@@ -29,7 +29,16 @@ type simTask struct {
 	tid, cpu int
 	state    string
 	since    uint64
+	bits     uint32 // state of the kernel while it is blocked
 	truth    []simStretch
+}
+
+// byTimer is why a task slept that a timer wakes: it can wish for that interruptibly alone.
+func (t *simTask) byTimer() Cause {
+	if t.bits == taskUninterruptible {
+		return Limited
+	}
+	return Timer
 }
 
 type simStretch struct {
@@ -106,6 +115,7 @@ func (s *simulation) reschedule(cpu int) {
 	if prev != nil {
 		if next == nil || s.rnd.IntN(3) > 0 {
 			state = 1 + uint32(s.rnd.IntN(2))
+			prev.bits = state
 			s.become(prev, "blocked", "", 0)
 			if s.rnd.IntN(2) == 0 { // it has asked the disk for something
 				rq := 0xffff0000 + uint64(prev.tid)
@@ -167,6 +177,7 @@ func (s *simulation) wake(cpu int, by string) {
 	}
 	switch by {
 	case "timer":
+		cause = sleeper.byTimer()
 		begin = newRecord(trace.HrtimerEntry, s.now, cpu, current).
 			u64(abi.OffHrtimerHrtimer, 7).u64(abi.OffHrtimerFunction, 9)
 		end = newRecord(trace.HrtimerExit, s.now+3, cpu, current).u64(abi.OffHrtimerHrtimer, 7)

@@ -33,7 +33,7 @@ var (
 	VerdictCauses = []string{
 		"running_user", "running_kernel", "running", "preempted", "runnable", "misplaced", "throttled", "irq", "softirq",
 		"stolen", "block_queue", "block_device", "lock", "task", "timer", "network", "reclaim", "compaction", "page_fault",
-		"workqueue", "journal", "stopped", "unexplained",
+		"workqueue", "journal", "stopped", "protocol_timer", "limit", "unexplained",
 	}
 	CulpritKinds = []string{
 		"task", "irq", "softirq", "timer", "device", "cgroup", "hypervisor", "network", "work", "memory", "self", "unknown",

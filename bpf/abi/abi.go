@@ -834,13 +834,32 @@ type RecordWorkQueue struct {
 	Context  uint32
 }
 
+// enum tcp_timer, record.h.
+const (
+	TcpTimerNone       = 0
+	TcpTimerRetransmit = 1
+	TcpTimerDelack     = 2
+	TcpTimerProbe      = 3
+	TcpTimerLossProbe  = 5
+	TcpTimerReorder    = 6
+	TcpTimerKeepalive  = 7
+	TcpTimer           = 255
+	TcpStateShift      = 8
+	TcpListener        = 0x10000
+)
+
 // RecordTimer is struct record_timer, record.h.
 type RecordTimer struct {
-	_        structs.HostLayout
-	Timer    uint64
-	Function uint64
-	Now      uint64
-	_        [24]uint8
+	_           structs.HostLayout
+	Timer       uint64
+	Function    uint64
+	Now         uint64
+	Waiter      uint32
+	Address     uint32
+	Port        uint32
+	Tcp         uint32
+	AcceptQueue uint32
+	AcceptLimit uint32
 }
 
 // RecordFault is struct record_fault, record.h.
@@ -1010,6 +1029,12 @@ const (
 	OffTimerTimer        = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Timer))
 	OffTimerFunction     = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Function))
 	OffTimerNow          = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Now))
+	OffTimerWaiter       = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Waiter))
+	OffTimerAddress      = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Address))
+	OffTimerPort         = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Port))
+	OffTimerTcp          = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Tcp))
+	OffTimerAcceptQueue  = OffRaw + int(unsafe.Offsetof(RecordTimer{}.AcceptQueue))
+	OffTimerAcceptLimit  = OffRaw + int(unsafe.Offsetof(RecordTimer{}.AcceptLimit))
 	OffFaultAddress      = OffRaw + int(unsafe.Offsetof(RecordFault{}.Address))
 	OffFaultIp           = OffRaw + int(unsafe.Offsetof(RecordFault{}.Ip))
 	OffFaultErrorCode    = OffRaw + int(unsafe.Offsetof(RecordFault{}.ErrorCode))

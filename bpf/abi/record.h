@@ -229,12 +229,31 @@ struct record_work_queue {
 	__u32 context; /* WAKER_*: what ran on top of the task that queued it */
 };
 
-/* timer_expire_entry and timer_expire_exit (timer only). */
+/* record_timer.tcp: what a timer of TCP that expired is for; numbers of ICSK_TIME_* where there are. */
+enum tcp_timer {
+	TCP_TIMER_NONE = 0,	  /* not TCP's, not known, or nothing was due */
+	TCP_TIMER_RETRANSMIT = 1, /* what was sent is sent again: data, or a SYN */
+	TCP_TIMER_DELACK = 2,	  /* an acknowledgement that was delayed */
+	TCP_TIMER_PROBE = 3,	  /* asks whether a closed window has opened */
+	TCP_TIMER_LOSS_PROBE = 5, /* the last packet again, as its acknowledgement is late */
+	TCP_TIMER_REORDER = 6,
+	TCP_TIMER_KEEPALIVE = 7,
+	TCP_TIMER = 0xff,
+	TCP_STATE_SHIFT = 8,	/* 8 bits: the state of the socket, as the kernel has it */
+	TCP_LISTENER = 0x10000, /* a SYN to a listener of the same network namespace, in accept_queue */
+};
+
+/* timer_expire_entry and timer_expire_exit (timer only). What follows now is of TCP's timers. */
 struct record_timer {
 	__u64 timer;
 	__u64 function;
-	__u64 now; /* jiffies */
-	__u8 _pad[24];
+	__u64 now;	    /* jiffies */
+	__u32 waiter;	    /* who waits for the socket first; 0: not known */
+	__u32 address;	    /* of the peer, IPv4, as in packets; 0: another family */
+	__u32 port;	    /* of the peer */
+	__u32 tcp;	    /* enum tcp_timer */
+	__u32 accept_queue; /* how many wait there to be accepted, */
+	__u32 accept_limit; /* and may before it is full */
 };
 
 /* page_fault_user and page_fault_kernel. */

@@ -427,6 +427,37 @@ static __always_inline u64 vcpu_ip(struct kvm_vcpu *vcpu)
 	return vcpu->arch.regs[VCPU_REGS_RIP];
 }
 
+/*
+ * How far a timer of TCP is into its socket; 0: not known. From 7.0 on the one that sends again
+ * is in the place of the one for keep-alive, which has moved.
+ */
+static __always_inline u64 tcp_retransmit_offset(void)
+{
+	if (bpf_core_field_exists(struct inet_connection_sock, icsk_retransmit_timer))
+		return bpf_core_field_offset(struct inet_connection_sock, icsk_retransmit_timer);
+	if (bpf_core_field_exists(struct sock___tcp_timer, tcp_retransmit_timer))
+		return bpf_core_field_offset(struct sock___tcp_timer, tcp_retransmit_timer);
+	return 0;
+}
+
+static __always_inline u64 tcp_keepalive_offset(void)
+{
+	if (bpf_core_field_exists(struct inet_connection_sock, icsk_keepalive_timer))
+		return bpf_core_field_offset(struct inet_connection_sock, icsk_keepalive_timer);
+	return bpf_core_field_offset(struct sock, sk_timer);
+}
+
+/* Before 6.18 ("tcp: remove icsk->icsk_timeout") timers of TCP also expired early, and began anew. */
+static __always_inline bool tcp_retransmit_due(struct inet_connection_sock *sk, unsigned long now)
+{
+	return !bpf_core_field_exists(sk->icsk_timeout) || (s64)(now - BPF_CORE_READ(sk, icsk_timeout)) >= 0;
+}
+
+static __always_inline bool tcp_delack_due(struct inet_connection_sock *sk, unsigned long now)
+{
+	return !bpf_core_field_exists(sk->icsk_ack.timeout) || (s64)(now - BPF_CORE_READ(sk, icsk_ack.timeout)) >= 0;
+}
+
 /* It expires in the softirq. */
 static __always_inline bool timer_is_soft(struct hrtimer *timer)
 {

@@ -169,6 +169,111 @@ struct timer_list {
 	void *function;
 } CORE;
 
+struct list_head {
+	struct list_head *next;
+} CORE;
+
+struct wait_queue_head {
+	struct list_head head;
+} CORE;
+
+struct wait_queue_entry {
+	void *private;
+	void *func;
+	struct list_head entry;
+} CORE;
+
+struct socket_wq {
+	struct wait_queue_head wait;
+} CORE;
+
+struct hlist_nulls_node {
+	struct hlist_nulls_node *next; /* the last one has its lowest bit set */
+} CORE;
+
+struct hlist_nulls_head {
+	struct hlist_nulls_node *first;
+} CORE;
+
+struct inet_listen_hashbucket {
+	struct hlist_nulls_head nulls_head;
+} CORE;
+
+struct inet_hashinfo {
+	unsigned int lhash2_mask;
+	struct inet_listen_hashbucket *lhash2;
+} CORE;
+
+struct inet_timewait_death_row {
+	struct inet_hashinfo *hashinfo;
+} CORE;
+
+struct netns_ipv4 {
+	struct inet_timewait_death_row tcp_death_row;
+} CORE;
+
+struct net {
+	u32 hash_mix;
+	struct netns_ipv4 ipv4;
+} CORE;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	u32 skc_daddr; /* as in packets */
+	u32 skc_rcv_saddr;
+	u16 skc_dport; /* as in packets */
+	u16 skc_num;   /* the own port */
+	u16 skc_family;
+	volatile u8 skc_state;
+	possible_net_t skc_net;
+	struct hlist_nulls_node skc_nulls_node;
+} CORE;
+
+struct sock {
+	struct sock_common __sk_common;
+	struct socket_wq *sk_wq;
+	u32 sk_ack_backlog;
+	u32 sk_max_ack_backlog;
+	struct timer_list sk_timer;
+} CORE;
+
+/* 7.0+: TCP's timers have changed places. */
+struct sock___tcp_timer {
+	struct timer_list tcp_retransmit_timer;
+} CORE;
+
+struct inet_connection_sock {
+	struct timer_list icsk_retransmit_timer;
+	struct timer_list icsk_delack_timer;
+	struct timer_list icsk_keepalive_timer; /* 7.0+ */
+	unsigned long icsk_timeout;		/* before 6.18 */
+	u8 icsk_pending;
+	struct {
+		u8 pending;
+		unsigned long timeout; /* before 6.18 */
+	} icsk_ack;
+} CORE;
+
+struct poll_wqueues {
+	struct task_struct *polling_task;
+} CORE;
+
+struct eventpoll {
+	struct wait_queue_head wq;
+} CORE;
+
+struct epitem {
+	struct eventpoll *ep;
+} CORE;
+
+struct eppoll_entry {
+	struct epitem *base;
+	struct wait_queue_entry wait;
+} CORE;
+
 struct workqueue_struct {
 	char name[24]; /* 6.9+: 32 */
 } CORE;

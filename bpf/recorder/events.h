@@ -8,6 +8,7 @@
 #include "lib/request.h"
 #include "lib/task.h"
 #include "recorder/ring.h"
+#include "recorder/tcp.h"
 
 /* ---------------------------------------------------------------- process */
 
@@ -193,6 +194,7 @@ static __always_inline int record_timer_entry(void *ctx, struct timer_list *time
 	r.timer.timer = (u64)timer;
 	r.timer.function = (u64)timer->function;
 	r.timer.now = now;
+	tcp_timer(&r.timer, now);
 	return record(ctx, &r);
 }
 

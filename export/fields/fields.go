@@ -253,6 +253,7 @@ func (l *list) rare(ev *trace.Event) {
 		if ev.Type == trace.TimerEntry {
 			l.uint("now", b.Now)
 			l.function(b.Function)
+			l.tcpTimer(&b.TCP)
 		}
 	case trace.Fault:
 		l.hex("address", b.Address)

@@ -89,6 +89,7 @@ var causeWords = map[explain.Cause]string{
 	explain.StolenTime: "stolen", explain.BlockQueue: "disk queue", explain.BlockDevice: "disk",
 	explain.Task: "another task", explain.Reclaim: "memory reclaim", explain.Compaction: "memory compaction",
 	explain.WorkQueue: "work queue", explain.Journal: "journal commit",
+	explain.ProtocolTimer: "protocol timer", explain.Limited: "held up by a limit",
 }
 
 // Blame joins a cause and a culprit: preempted by rt-hog[99], disk: sda.
@@ -117,11 +118,11 @@ func CauseStyle(c explain.Cause) Style {
 		return Green
 	case explain.Preempted, explain.StolenTime:
 		return Red
-	case explain.Runnable, explain.Misplaced, explain.Throttled:
+	case explain.Runnable, explain.Misplaced, explain.Throttled, explain.Limited:
 		return Yellow
 	case explain.IRQ, explain.Softirq, explain.Reclaim, explain.Compaction, explain.PageFault:
 		return Magenta
-	case explain.BlockQueue, explain.BlockDevice, explain.Journal, explain.Network:
+	case explain.BlockQueue, explain.BlockDevice, explain.Journal, explain.Network, explain.ProtocolTimer:
 		return Blue
 	case explain.Locked, explain.Task, explain.WorkQueue:
 		return Cyan

@@ -30,6 +30,8 @@ var causes = []struct {
 	{explain.Locked, theme{"#1b7c83", "#1b7c83"}},
 	{explain.Task, theme{"#2a8f97", "#2a8f97"}},
 	{explain.Timer, theme{"#7d8590", "#656c76"}},
+	{explain.ProtocolTimer, theme{"#54aeff", "#388bfd"}},
+	{explain.Limited, theme{"#b08800", "#845306"}},
 	{explain.Network, theme{"#218bff", "#218bff"}},
 	{explain.Reclaim, theme{"#bf3989", "#bf3989"}},
 	{explain.Compaction, theme{"#d04a9a", "#d04a9a"}},

@@ -101,7 +101,7 @@ func TestBabeltraceReadsEachType(t *testing.T) {
 		`syscall_entry_unknown: { cpu_id = 2 }, { tid = 400 }, { id = 333333, args = [ [0] = 0x7, [1] = 0x7FFC00001001, [2] = 0x1000, [3] = 0x3, [4] = 0x4 ], caller_pid = 399 }`,
 		`syscall_exit_unknown: { cpu_id = 2 }, { tid = 400 }, { id = 333333, ret = -38, caller_pid = 399 }`,
 		`workqueue_queue_work: { cpu_id = 2 }, { tid = 600 }, { work = 0xFFFF888000ABC000, function = 0xFFFFFFFF81234560, req_cpu = 64, workqueue = "events_unbound", context = 0x0 }`,
-		`timer_expire_entry: { cpu_id = 2 }, { tid = 600 }, { timer = 0xFFFF888000ABD000, now = 4294937296, function = 0xFFFFFFFF81234570 }`,
+		`timer_expire_entry: { cpu_id = 2 }, { tid = 600 }, { timer = 0xFFFF888000ABD000, now = 4294937296, function = 0xFFFFFFFF81234570, waiter = 601, peer = 0x100007F, port = 8080, tcp = 0x10201, accept_queue = 129, accept_limit = 128 }`,
 		`timer_expire_exit: { cpu_id = 2 }, { tid = 600 }, { timer = 0xFFFF888000ABD000 }`,
 		`x86_exceptions_page_fault_user: { cpu_id = 2 }, { tid = 600 }, { address = 0x7F0000001000, ip = 0x401000, error_code = 0x6 }`,
 		`x86_exceptions_page_fault_kernel: { cpu_id = 2 }, { tid = 600 }, { address = 0x7F0000001000, ip = 0x401000, error_code = 0x6 }`,

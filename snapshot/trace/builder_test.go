@@ -170,6 +170,12 @@ func (b *builder) oneOfEachRare() {
 	put64(r, abi.OffTimerTimer, 0xffff888000abd000)
 	put64(r, abi.OffTimerFunction, 0xffffffff81234570)
 	put64(r, abi.OffTimerNow, 4294937296)
+	put32(r, abi.OffTimerWaiter, 601)
+	put32(r, abi.OffTimerAddress, 0x0100007f)
+	put32(r, abi.OffTimerPort, 8080)
+	put32(r, abi.OffTimerTcp, abi.TcpTimerRetransmit|TCPSynSent<<abi.TcpStateShift|abi.TcpListener)
+	put32(r, abi.OffTimerAcceptQueue, 129)
+	put32(r, abi.OffTimerAcceptLimit, 128)
 	put64(next(TimerExit), abi.OffTimerTimer, 0xffff888000abd000)
 	for _, t := range []Type{FaultUser, FaultKernel} {
 		r = next(t)

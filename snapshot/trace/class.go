@@ -161,6 +161,9 @@ var classes = [...]class{
 	}},
 	TimerEntry: {"timer_expire_entry", []field{
 		{"timer", kX64, abi.OffTimerTimer}, {"now", kU64, abi.OffTimerNow}, {"function", kX64, abi.OffTimerFunction},
+		{"waiter", kS32, abi.OffTimerWaiter}, {"peer", kX32, abi.OffTimerAddress}, {"port", kU32, abi.OffTimerPort},
+		{"tcp", kX32, abi.OffTimerTcp},
+		{"accept_queue", kU32, abi.OffTimerAcceptQueue}, {"accept_limit", kU32, abi.OffTimerAcceptLimit},
 	}},
 	TimerExit:   {"timer_expire_exit", []field{{"timer", kX64, abi.OffTimerTimer}}},
 	FaultUser:   {"x86_exceptions_page_fault_user", faultFields},

@@ -127,7 +127,7 @@ func (r *Record) rareBody(t Type) any {
 	case TimerEntry:
 		return Timer{
 			Timer: r.u64(abi.OffTimerTimer), Function: r.u64(abi.OffTimerFunction),
-			Now: r.u64(abi.OffTimerNow),
+			Now: r.u64(abi.OffTimerNow), TCP: r.tcpTimer(),
 		}
 	case TimerExit:
 		return Timer{Timer: r.u64(abi.OffTimerTimer)}

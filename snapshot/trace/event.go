@@ -305,7 +305,32 @@ type Timer struct {
 	Timer    uint64
 	Function uint64
 	Now      uint64 // jiffies
+	TCP      TCPTimer
 }
+
+// TCPTimer is what a timer of TCP that expired is for; zero if it is none, if nothing was
+// due, or in older traces.
+type TCPTimer struct {
+	Kind        int       // TCP…; 0: none
+	State       int       // of the socket, as the kernel numbers it
+	Waiter      int       // thread that waits for the socket; 0: not known
+	Peer        [4]byte   // its IPv4 address; zero: of another family
+	Port        int       // of the peer
+	Listener    bool      // the peer is a listener of the same network namespace
+	AcceptQueue [2]uint32 // with Listener: how many connections wait to be accepted, and may before it is full
+}
+
+// Values of TCPTimer.Kind, and a State.
+const (
+	TCPRetransmit = abi.TcpTimerRetransmit
+	TCPDelayedACK = abi.TcpTimerDelack
+	TCPProbe      = abi.TcpTimerProbe
+	TCPLossProbe  = abi.TcpTimerLossProbe
+	TCPReorder    = abi.TcpTimerReorder
+	TCPKeepAlive  = abi.TcpTimerKeepalive
+
+	TCPSynSent = 2
+)
 
 // Fault is FaultUser or FaultKernel. The end of a page fault is no event.
 type Fault struct {

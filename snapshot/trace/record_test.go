@@ -116,6 +116,8 @@ func TestRecordsFilledByC(t *testing.T) {
 	END
 	BEGIN(REC_TIMER_ENTRY)
 	r.timer.timer = ~1ull; r.timer.function = ~2ull; r.timer.now = ~3ull;
+	r.timer.waiter = 70000; r.timer.address = 0x0201007f; r.timer.port = 65535; r.timer.tcp = TCP_TIMER_KEEPALIVE | 2 << TCP_STATE_SHIFT | TCP_LISTENER;
+	r.timer.accept_queue = ~4u; r.timer.accept_limit = ~5u;
 	END
 	BEGIN(REC_FAULT_USER)
 	r.fault.address = ~1ull; r.fault.ip = ~2ull; r.fault.error_code = ~3ull;
@@ -173,7 +175,10 @@ func TestRecordsFilledByC(t *testing.T) {
 		trace.Switch{PrevState: 2, Call: trace.CallException},
 		trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWaitBitset, 3, true, true)},
 		trace.WorkQueue{Work: ^uint64(1), Function: ^uint64(2), Name: strings.Repeat("q", 24), ReqCPU: -1},
-		trace.Timer{Timer: ^uint64(1), Function: ^uint64(2), Now: ^uint64(3)},
+		trace.Timer{Timer: ^uint64(1), Function: ^uint64(2), Now: ^uint64(3), TCP: trace.TCPTimer{
+			Kind: trace.TCPKeepAlive, State: trace.TCPSynSent, Waiter: 70000, Peer: [4]byte{127, 0, 1, 2}, Port: 65535, Listener: true,
+			AcceptQueue: [2]uint32{^uint32(4), ^uint32(5)},
+		}},
 		trace.Fault{Address: ^uint64(1), IP: ^uint64(2), ErrorCode: ^uint64(3)},
 		trace.Reclaim{Memcg: true, Reclaimed: ^uint64(1)},
 		trace.Compaction{Status: -2},

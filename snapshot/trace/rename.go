@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -63,6 +64,12 @@ func (r Renamer) rename(out, body []byte, d *decl) []byte {
 			text(FileName, maxText)
 		case kSkip:
 			out = append(out, make([]byte, size)...)
+		case kX32:
+			if d.typ == TimerEntry && f.off == abi.OffTimerAddress && r.hides([4]byte(body[:4])) {
+				out = append(out, 0, 0, 0, 0)
+				break
+			}
+			out = append(out, body[:size]...)
 		case kSkipText:
 			out = append(out, 0)
 		default:
@@ -71,6 +78,12 @@ func (r Renamer) rename(out, body []byte, d *decl) []byte {
 		body = body[size:]
 	}
 	return out
+}
+
+// hides reports whether an address has another name: then it is left out.
+func (r Renamer) hides(address [4]byte) bool {
+	name := netip.AddrFrom4(address).String()
+	return address != [4]byte{} && r(HostName, name) != name
 }
 
 // envKept are the entries of the environment that name nobody.

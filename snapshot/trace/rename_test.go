@@ -75,6 +75,9 @@ func TestRename(t *testing.T) {
 		if got[i].Body == nil {
 			continue
 		}
+		if m, ok := got[i].Body.(Timer); ok && got[i].Type == TimerEntry {
+			assert.Check(t, m.TCP.Peer == [4]byte{} && m.TCP.Port != 0 && want[i].Body.(Timer).TCP.Peer != [4]byte{}, "%+v", m)
+		}
 		namesIn(reflect.ValueOf(got[i].Body), func(field, name string) {
 			tried++
 			kept := field == "Rule" || field == "Track" || got[i].Type == SyscallEntry || got[i].Type == SyscallExit || name == ""

@@ -43,7 +43,7 @@ func TestScenarios(t *testing.T) {
 	}
 	alone(t)
 	shared := &resources{t: t}
-	list := scenarios(shared)
+	list := append(scenarios(shared), timerScenarios(shared)...)
 	c := watch(t, rules(list))
 	var rows []row
 	for i := range list {

@@ -216,7 +216,8 @@ func (o *Objects) build(plan *Plan, types *btf.Spec, opts *Options) (*build, err
 	if err := plan.configure(spec, &s.TailcamVariableSpecs); err != nil {
 		return nil, err
 	}
-	err = errors.Join(linkSteal(spec, &s.TailcamVariableSpecs, types), linkVariables(spec, &s.TailcamVariableSpecs, types))
+	err = errors.Join(linkSteal(spec, &s.TailcamVariableSpecs, types), linkVariables(spec, &s.TailcamVariableSpecs, types),
+		linkFunctions(&s.TailcamVariableSpecs))
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ func TestRecordedEvents(t *testing.T) {
 		{"locks", provoke.Locks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},
+		{"tcp", provoke.TCP},
 		{"memcg", func(t *testing.T, history *provoke.History) {
 			provoke.GroupReclaim(t, history, provoke.MakeDisk(t, 32<<20))
 		}},

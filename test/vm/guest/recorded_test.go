@@ -36,6 +36,7 @@ func TestRecordedEvents(t *testing.T) {
 		{"locks", provoke.Locks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},
+		{"tcp", provoke.TCP},
 		{"throttle", func(t *testing.T, history *provoke.History) {
 			needFunctions(t) // there is no tracepoint
 			provoke.Throttle(t, history)

@@ -1,0 +1,122 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// ioTimers are functions of timers with which controllers of block I/O let a task go on.
+var ioTimers = []string{"iocg_waitq_timer_fn", "blkiolatency_timer_fn"}
+
+// throttledBios is the function of the work item that submits what io.max has held back.
+const throttledBios = "blk_throtl_dispatch_work_fn"
+
+// writes are the system calls that make pages dirty.
+var writes = []string{
+	"write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "sendfile64", "splice", "copy_file_range", "fallocate",
+	"io_uring_enter", "io_submit",
+}
+
+// minRTLimit is how long a real-time task that had the CPU is at least kept from it by the
+// limit of all real-time tasks: 50 ms of each second by default.
+const minRTLimit = 1_000_000
+
+// isRealTime reports whether a task had a real-time priority in a segment.
+func (t *task) isRealTime(s *segment) bool { return t.prioIn(s) < realTime }
+
+// reclaimBefore is how long after it has reclaimed memory a task is put to sleep by
+// memory.high at most (mem_cgroup_handle_over_high of the kernel).
+const reclaimBefore = 2_000_000
+
+// limited explains a sleep whose length the kernel chose: tasks that want to sleep do so
+// interruptibly. False: the sleep is not of that kind.
+func (w *walker) limited(t *task, p *piece, full *segment, call string) bool {
+	fn := ""
+	if x := full.wake.ctx; x != nil {
+		fn = w.m.function(x.function)
+	}
+	ours := slices.Contains(ioTimers, fn)
+	if !ours && (full.bits&taskUninterruptible == 0 || w.m.kernelThread(t.tid)) {
+		return false
+	}
+	p.cause, p.evidence, p.by = Limited, byKernelsChoice, w.m.whoIOCgroup(t)
+	switch {
+	case ours:
+		p.wait, p.evidence = waitIODelay, byRecords
+	case full.iowait && (slices.Contains(writes, call) || full.call == trace.CallException):
+		p.wait, p.by = waitDirtyPages, w.m.whoIsWritten(p.from, p.to)
+	case full.iowait:
+		p.wait = waitIODelay
+	case t.reclaimedBefore(full.from):
+		p.wait, p.evidence = waitMemoryHigh, byReclaimBefore
+		p.by = w.m.whoMemory(t, &memoryWait{memcg: true})
+	default:
+		p.wait, p.by = waitDelay, w.m.whoSelf("delay")
+	}
+	return true
+}
+
+// reclaimedBefore reports whether a task has just reclaimed memory of its cgroup.
+func (t *task) reclaimedBefore(at uint64) bool {
+	for i := len(t.memoryWaits) - 1; i >= 0; i-- {
+		if e := &t.memoryWaits[i]; e.to <= at {
+			return e.memcg && e.cause == Reclaim && at-e.to < reclaimBefore
+		}
+	}
+	return false
+}
+
+// whoIsWritten returns the device to which most was written meanwhile: dirty pages are
+// limited for each, and in total.
+func (m *model) whoIsWritten(from, to uint64) *Who {
+	sums := map[uint32]uint64{}
+	var most *request
+	for _, r := range m.requests {
+		if m.scanned++; m.scanned > maxScanned {
+			break
+		}
+		if r.flags&1 == 0 || r.complete <= from || r.started() == 0 || r.started() >= to { // REQ_OP of writes is odd
+			continue
+		}
+		sums[r.dev] += uint64(r.bytes)
+		if most == nil || sums[r.dev] > sums[most.dev] {
+			most = r
+		}
+	}
+	if most == nil {
+		return m.whoUnknown("a device that is not known")
+	}
+	return m.whoDevice(most)
+}
+
+// whoIOCgroup returns the cgroup whose limits of block I/O apply to a task. Of version 1
+// it is not known.
+func (m *model) whoIOCgroup(t *task) *Who {
+	f, _ := m.taskInfo(t.tid)
+	if f.CPUCgroup != "" || f.MemoryCgroup != "" {
+		return m.whoCgroup("")
+	}
+	return m.whoCgroup(f.Cgroup)
+}
+
+// heldBack reports whether a limit of block I/O kept a request from its device.
+func (m *model) heldBack(r *request) bool {
+	return r.by != nil && m.function(r.by.function) == throttledBios
+}
+
+// limitPiece explains the time before a request that was held back was submitted.
+func (w *walker) limitPiece(p piece, r *request) piece {
+	p.cause, p.wait, p.evidence = Limited, waitIOLimit, byDispatch
+	p.by = w.m.whoIOCgroup(w.m.task(p.task))
+	p.why = "its " + w.m.requestText(r) + " to " + w.m.whoDevice(r).Name + " was held back"
+	return p
+}
+
+// limitWords describes by what a task was held up.
+func limitWords(k wait, name string) string {
+	if k == waitDelay || k == waitRTRuntime {
+		return waits[k].words
+	}
+	return waits[k].words + " of " + name
+}

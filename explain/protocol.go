@@ -1,0 +1,151 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// protocolTimer is a timer of TCP that expired, and made its socket send.
+type protocolTimer struct {
+	at       uint64
+	kind     wait // waitAny: what for is not known
+	function uint64
+	info     trace.TCPTimer
+}
+
+// protocolTimers are the functions of such timers, and what they are for where the trace
+// does not say.
+var protocolTimers = map[string]wait{
+	"tcp_write_timer":     waitProtocol,
+	"tcp_delack_timer":    waitDelayedACK,
+	"tcp_keepalive_timer": waitKeepAlive,
+	"reqsk_timer_handler": waitSYNACK,
+}
+
+// protocolKind returns what a timer of TCP is for; waitAny: it is none of TCP's, or it
+// expired and nothing was due.
+func (m *model) protocolKind(b *trace.Timer) wait {
+	kind, known := m.protocols[b.Function]
+	if !known {
+		kind = protocolTimers[m.function(b.Function)]
+		if len(m.protocols) < maxOpen {
+			m.protocols[b.Function] = kind
+		}
+	}
+	m.socketsKnown = m.socketsKnown || b.TCP.Kind != 0
+	switch b.TCP.Kind {
+	case trace.TCPRetransmit:
+		if b.TCP.State == trace.TCPSynSent {
+			return waitSYN
+		}
+		return waitDataAgain
+	case trace.TCPLossProbe, trace.TCPReorder:
+		return waitDataAgain
+	case trace.TCPDelayedACK:
+		return waitDelayedACK
+	case trace.TCPProbe:
+		return waitWindowProbe
+	case trace.TCPKeepAlive:
+		return waitKeepAlive
+	}
+	if kind != waitSYNACK && m.socketsKnown {
+		return waitAny
+	}
+	return kind
+}
+
+// ingestProtocolTimer notes a timer of TCP at its CPU and at the task that waits for its
+// socket.
+func (m *model) ingestProtocolTimer(ev *trace.Event, c *cpu, b *trace.Timer) {
+	kind := m.protocolKind(b)
+	if kind == waitAny {
+		return
+	}
+	x := protocolTimer{at: ev.Time, kind: kind, function: b.Function, info: b.TCP}
+	c.protocol = x
+	if b.TCP.Waiter > 0 && m.reserve() {
+		t := m.task(b.TCP.Waiter)
+		t.protocol = append(t.protocol, x)
+	}
+}
+
+// sameSoftirq is how long after a timer what it sent on this machine is received at most:
+// on its CPU, before the softirqs are over.
+const sameSoftirq = 300_000
+
+// afterProtocol returns the timer of TCP that probably sent what wakes a task, or nil. A
+// switch in between, or a device that has raised the softirq, has cleared it.
+func (c *cpu) afterProtocol(w *wake) *protocolTimer {
+	if c.protocol.at == 0 || w.at-c.protocol.at > sameSoftirq || w.ctx == nil {
+		return nil
+	}
+	if w.ctx.kind == KindTimer && w.ctx.function == c.protocol.function || w.ctx.kind == KindSoftirq && w.ctx.number == softirqNetRX {
+		x := c.protocol
+		return &x
+	}
+	return nil
+}
+
+// protocolWait explains the part of a wait before a timer of TCP expired that led to its
+// end, and moves p behind it.
+func (w *walker) protocolWait(out []piece, t *task, p *piece, full *segment, call string) []piece {
+	x, crowded, e := t.protocolTimer(full)
+	if x == nil || x.at <= p.from {
+		return out
+	}
+	q := *p
+	q.to, q.cause, q.wait, q.evidence = min(x.at, p.to), ProtocolTimer, x.kind, e
+	if x.kind == waitProtocol && call == "connect" {
+		q.wait = waitSYN
+	}
+	q.by = w.m.whoProtocol(x)
+	if crowded != nil {
+		queue := crowded.info.AcceptQueue
+		q.why = strings.TrimPrefix(q.why+", ", ", ") +
+			fmt.Sprintf("as the accept queue there was full, %d of %d", queue[0], uint64(queue[1])+1)
+	}
+	p.from = q.to
+	return w.add(out, q)
+}
+
+// protocolTimer returns the timer of TCP that led to the end of a wait, or nil, and the last
+// one in it that found the peer's accept queue full, or nil. What is sent again was not
+// answered before; other timers must have expired just before the end.
+func (t *task) protocolTimer(full *segment) (x, crowded *protocolTimer, e evidence) {
+	wk := full.wake
+	for i := len(t.protocol) - 1; i >= 0 && t.protocol[i].at > full.from; i-- {
+		o := &t.protocol[i]
+		if o.at > wk.at {
+			continue
+		}
+		again := o.kind == waitSYN || o.kind == waitDataAgain
+		if x == nil && (again || (wk.at-o.at)*8 <= o.at-full.from) {
+			x, e = o, byWaiter
+		}
+		if crowded == nil && o.info.Listener && o.info.AcceptQueue[0] > o.info.AcceptQueue[1] {
+			crowded = o
+		}
+	}
+	if x == nil && wk.protocol != nil && wk.protocol.at > full.from {
+		x, e = wk.protocol, byTimerBefore
+	}
+	return x, crowded, e
+}
+
+// whoProtocol returns TCP, with the peer's address if it is known.
+func (m *model) whoProtocol(x *protocolTimer) *Who {
+	name := "TCP"
+	if x.info.Peer != [4]byte{} {
+		name += " to " + netip.AddrPortFrom(netip.AddrFrom4(x.info.Peer), uint16(x.info.Port)).String()
+	}
+	function := m.function(x.function)
+	return m.who(whoKey{kind: KindTimer, name: name + function}, func(w *Who) { w.Name, w.Function = name, function })
+}
+
+// protocolWords describes what a timer of TCP did.
+func protocolWords(k wait, name string) string {
+	return waits[k].words + strings.TrimPrefix(name, "TCP")
+}

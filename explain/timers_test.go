@@ -1,0 +1,326 @@
+package explain
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// Functions of timers and work items in these tests.
+const (
+	fnSleep = 9 + iota
+	fnTimeout
+	fnWrite
+	fnDelayedACK
+	fnIOCost
+	fnDispatch
+)
+
+var timerNames = func() Names {
+	n := caseNames
+	n.Syscall = func(nr int) string {
+		return map[int]string{0: "read", 1: "write", 7: "poll", 42: "connect", 202: "futex"}[nr]
+	}
+	n.Function = func(a uint64) string {
+		return map[uint64]string{
+			fnSleep: "hrtimer_wakeup", fnTimeout: "process_timeout", fnWrite: "tcp_write_timer", fnDelayedACK: "tcp_delack_timer",
+			fnIOCost: "iocg_waitq_timer_fn", fnDispatch: "blk_throtl_dispatch_work_fn",
+		}[a]
+	}
+	return n
+}()
+
+// expire has a timer expire on CPU 0, which wakes a task if that is not 0.
+func (s *script) expire(us uint64, function uint64, tcp trace.TCPTimer, tid int) *script {
+	s.add(us, trace.TimerEntry, 0, 0, trace.Timer{Timer: 5, Function: function, TCP: tcp})
+	if tid != 0 {
+		s.wake(us, 0, 0, tid, 0)
+	}
+	return s.add(us, trace.TimerExit, 0, 0, trace.Timer{Timer: 5})
+}
+
+// receive has a packet wake the victim, on top of a task in a system call.
+func (s *script) receive(us uint64, cpu, interrupted int) *script {
+	return s.add(us, trace.SchedWaking, cpu, interrupted, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: 1<<14 | 1<<13 | softirqNetRX})
+}
+
+// wait has the victim wait from 1 ms on, until end.
+func (s *script) wait(sw trace.Switch, end func(s *script)) *script {
+	s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sw)
+	end(s)
+	return s.swap(11000, 0, 0, victim, sleeps(0))
+}
+
+type timerCase struct {
+	name  string
+	trace func(s *script)
+	says  string
+	wait  string // of the blame
+	cause Cause
+	not   string // the verdict does not say
+}
+
+func (c *timerCase) run(t *testing.T) {
+	s := &script{}
+	for cpu := range 2 {
+		s.add(100, trace.CPUIdle, cpu, 0, trace.Idle{CPU: cpu})
+	}
+	c.trace(s)
+	o := Outlier{Rule: "r", Track: "offcpu", TID: victim, PID: victim, Comm: "victim", Start: 1_000_000, End: 11_000_000}
+	r := explained(t, &s.list, []Outlier{o}, timerNames).Outliers[0]
+	assert.Check(t, r.Blame.Cause == c.cause && r.Blame.Wait == c.wait, "%+v", r.Blame)
+	assert.Check(t, strings.Contains(r.Verdict, c.says), "verdict\n%s\nwant\n%s", r.Verdict, c.says)
+	assert.Check(t, c.not == "" || !strings.Contains(r.Verdict, c.not), r.Verdict)
+	assert.Check(t, r.Blame.Cause == Unexplained || r.Confidence != "", r.Confidence)
+	var sum int64
+	for i := range r.Parts {
+		sum += r.Parts[i].NS
+	}
+	assert.Check(t, sum == r.DelayNS, "%d of %d", sum, r.DelayNS)
+}
+
+// TestProtocolTimers: what waits for TCP's own timers does not wait for the network, nor for
+// whom these interrupt.
+func TestProtocolTimers(t *testing.T) {
+	peer := trace.TCPTimer{Kind: trace.TCPRetransmit, State: 1, Waiter: victim, Peer: [4]byte{10, 0, 0, 7}, Port: 80}
+	syn, probe, keep, ack := peer, peer, peer, peer
+	syn.State, probe.Kind, keep.Kind, ack.Kind = trace.TCPSynSent, trace.TCPProbe, trace.TCPKeepAlive, trace.TCPDelayedACK
+	full, free := syn, syn
+	full.Listener, full.AcceptQueue = true, [2]uint32{129, 128}
+	free.Listener, free.AcceptQueue = true, [2]uint32{128, 128}
+	theirs := ack
+	theirs.Waiter = other
+	for _, c := range []timerCase{
+		{
+			name: "SYN again", cause: ProtocolTimer, wait: "syn_again", says: "9.0 ms until TCP sent the SYN again to 10.0.0.7:80 (in connect)", not: "accept queue",
+			trace: func(s *script) {
+				s.wait(sleeps(42), func(s *script) {
+					s.expire(9000, fnWrite, syn, 0).expire(10000, fnWrite, free, 0).receive(10500, 1, other)
+				})
+			},
+		},
+		{
+			name: "accept queue full", cause: ProtocolTimer, wait: "syn_again", says: "as the accept queue there was full, 129 of 129)",
+			trace: func(s *script) {
+				s.wait(sleeps(42), func(s *script) {
+					s.expire(5000, fnWrite, full, 0).expire(10000, fnWrite, free, 0).receive(10900, 1, other)
+				})
+			},
+		},
+		{
+			name: "sent again after the end", cause: Task, says: "waiting for other 2", not: "TCP",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).wait(sleeps(0), func(s *script) { s.receive(10500, 1, other).expire(10600, fnWrite, syn, 0) })
+			},
+		},
+		{
+			name: "delayed acknowledgement of its own", cause: ProtocolTimer, wait: "delayed_ack", says: "9.0 ms until TCP sent a delayed acknowledgement to 10.0.0.7:80",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) { s.expire(10000, fnDelayedACK, ack, 0).receive(10500, 1, other) })
+			},
+		},
+		{
+			name: "a delayed acknowledgement long before", cause: Task, says: "waiting for other 2", not: "TCP",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).wait(sleeps(0), func(s *script) { s.expire(2000, fnDelayedACK, ack, 0).receive(10500, 1, other) })
+			},
+		},
+		{
+			name: "of another socket, on this machine", cause: ProtocolTimer, wait: "delayed_ack", says: "9.5 ms until TCP sent a delayed acknowledgement", not: "other 2",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) { s.expire(10500, fnDelayedACK, theirs, 0).receive(10520, 0, 0) })
+			},
+		},
+		{
+			name: "the packet came on another CPU", cause: Task, says: "for other 2", not: "TCP",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).wait(sleeps(0), func(s *script) { s.expire(10500, fnDelayedACK, theirs, 0).receive(10520, 1, other) })
+			},
+		},
+		{
+			name: "the packet came from a device", cause: Network, says: "waiting for the network", not: "TCP",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) {
+					s.expire(10500, fnDelayedACK, theirs, 0).add(10510, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: softirqNetRX, AfterIRQ: true, IRQ: 24}).
+						add(10520, trace.SchedWaking, 0, 0, trace.Wake{TID: victim, PID: victim, Prio: 120}).add(10530, trace.SoftirqExit, 0, 0, trace.Softirq{Vec: softirqNetRX})
+				})
+			},
+		},
+		{
+			name: "zero-window probe", cause: ProtocolTimer, wait: "window_probe", says: "9.5 ms until a zero-window probe of TCP to 10.0.0.7:80 (in write)",
+			trace: func(s *script) {
+				s.wait(sleeps(1), func(s *script) {
+					s.expire(3000, fnWrite, probe, 0).expire(10500, fnWrite, probe, 0).receive(10520, 0, 0)
+				})
+			},
+		},
+		{
+			name: "a probe while the reader does not read", cause: Task, says: "waiting in write for other 2", not: "TCP",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).wait(sleeps(1), func(s *script) { s.expire(3000, fnWrite, probe, 0).receive(10520, 1, other) })
+			},
+		},
+		{
+			name: "keep-alive gives up", cause: ProtocolTimer, wait: "keep_alive", says: "until the keep-alive timer of TCP to 10.0.0.7:80",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) { s.expire(10500, fnWrite, keep, victim) })
+			},
+		},
+		{
+			name: "without the socket, in connect", cause: ProtocolTimer, wait: "syn_again", says: "until TCP sent the SYN again (in connect)",
+			trace: func(s *script) {
+				s.wait(sleeps(42), func(s *script) { s.expire(10500, fnWrite, trace.TCPTimer{}, 0).receive(10520, 0, 0) })
+			},
+		},
+		{
+			name: "nothing was due", cause: Network, says: "waiting for the network",
+			trace: func(s *script) {
+				s.expire(200, fnWrite, theirs, 0).wait(sleeps(0), func(s *script) { s.expire(10500, fnWrite, trace.TCPTimer{}, 0).receive(10520, 0, 0) })
+			},
+		},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
+// TestLimits: a sleep that the kernel chose is not a wish.
+func TestLimits(t *testing.T) {
+	asleep := trace.Switch{PrevState: 0x102, Call: 1}
+	inIO, reading := asleep, asleep
+	inIO.IOWait = true
+	reading.IOWait, reading.Call = true, 0
+	fault := trace.Switch{PrevState: 0x102, Call: trace.CallException}
+	reclaims := func(s *script, at uint64, memcg bool) *script {
+		return s.add(at, trace.ReclaimBegin, 0, victim, trace.Reclaim{Memcg: memcg}).add(at+50, trace.ReclaimEnd, 0, victim, trace.Reclaim{Memcg: memcg})
+	}
+	for _, c := range []timerCase{
+		{
+			name: "dirty pages", cause: Limited, wait: "dirty_pages", says: "10.0 ms held up by the limit of dirty pages of vda (in write)",
+			trace: func(s *script) {
+				w := trace.Block{RQ: 7, Sector: 8, Dev: 1, Bytes: 1 << 20, Flags: 1}
+				s.wait(inIO, func(s *script) {
+					s.add(2000, trace.BlockIssue, 1, worker, w).add(8000, trace.BlockComplete, 1, 0, w).expire(10999, fnTimeout, trace.TCPTimer{}, victim)
+				})
+			},
+		},
+		{
+			name: "I/O controller", cause: Limited, wait: "io_delay", says: "held up by the I/O controller of cgroup /app",
+			trace: func(s *script) {
+				s.wait(reading, func(s *script) { s.expire(10999, fnSleep, trace.TCPTimer{}, victim) })
+			},
+		},
+		{
+			name: "iocost", cause: Limited, wait: "io_delay", says: "held up by the I/O controller of cgroup /app",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) { s.expire(10999, fnIOCost, trace.TCPTimer{}, victim) })
+			},
+		},
+		{
+			name: "memory.high", cause: Limited, wait: "memory_high", says: "held up by the limit memory.high of cgroup /app (in write)",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0))
+				reclaims(s, 900, true).swap(1000, 0, victim, 0, asleep).expire(10999, fnTimeout, trace.TCPTimer{}, victim).swap(11000, 0, 0, victim, sleeps(0))
+			},
+		},
+		{
+			name: "memory.high, after a page fault", cause: Limited, wait: "memory_high", says: "held up by the limit memory.high of cgroup /app (in a page fault)",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0))
+				reclaims(s, 900, true).swap(1000, 0, victim, 0, fault).expire(10999, fnTimeout, trace.TCPTimer{}, victim).swap(11000, 0, 0, victim, sleeps(0))
+			},
+		},
+		{
+			name: "reclaim of the machine", cause: Limited, wait: "kernel_delay", says: "held up by a delay of the kernel (in write)", not: "memory",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0))
+				reclaims(s, 900, false).swap(1000, 0, victim, 0, asleep).expire(10999, fnTimeout, trace.TCPTimer{}, victim).swap(11000, 0, 0, victim, sleeps(0))
+			},
+		},
+		{
+			name: "a wish", cause: Timer, says: "asleep until a timer", not: "held up",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) { s.expire(10999, fnTimeout, trace.TCPTimer{}, victim) })
+			},
+		},
+		{
+			name: "io.max", cause: Limited, wait: "io_max", says: "9.0 ms held up by the limit io.max of cgroup /app (its read of 4 KiB to vda was held back)",
+			trace: func(s *script) {
+				r := trace.Block{RQ: 7, Sector: 8, Dev: 1, Bytes: 4096}
+				s.wait(trace.Switch{PrevState: 2, Call: 0, IOWait: true}, func(s *script) {
+					s.swap(9900, 1, 0, worker, sleeps(0)).add(9950, trace.WorkStart, 1, worker, trace.Work{Work: 3, Function: fnDispatch}).
+						add(10000, trace.BlockIssue, 1, worker, r).add(10010, trace.WorkEnd, 1, worker, trace.Work{Work: 3}).
+						swap(10020, 1, worker, 0, sleeps(0)).
+						add(10990, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: softirqBlock}).add(10991, trace.BlockComplete, 0, 0, r).
+						wake(10992, 0, 0, victim, 0).add(10993, trace.SoftirqExit, 0, 0, trace.Softirq{Vec: softirqBlock})
+				})
+			},
+		},
+		{
+			name: "real-time tasks", cause: Limited, wait: "rt_runtime", says: "10.0 ms held up by the limit sched_rt_runtime_us", not: "lower priority",
+			trace: func(s *script) {
+				lose := func(us uint64, from, to int, state trace.Switch) {
+					state.PrevPrio, state.NextPrio = 49, 120
+					state.NextTID, state.NextPID, state.Call = to, to, trace.CallNone
+					s.add(us, trace.SchedSwitch, 0, from, state)
+				}
+				s.swap(500, 0, 0, third, sleeps(0))
+				lose(900, third, victim, sleeps(0))
+				lose(1000, victim, other, trace.Switch{})
+				lose(4000, other, 0, sleeps(0))
+				s.swap(11000, 0, 0, victim, sleeps(0))
+			},
+		},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
+// TestSeries: of waits with a time limit that are repeated, what ended the last one is the
+// cause of all.
+func TestSeries(t *testing.T) {
+	turn := trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWaitBitset, 0, false, true)}
+	poll := sleeps(7)
+	untimed := turn
+	untimed.Futex = trace.MakeFutex(trace.FutexWaitBitset, 0, false, false)
+	// series has the victim wait three times for 3 ms, doing something else in between.
+	series := func(sw trace.Switch, between uint64, last func(s *script)) func(*script) {
+		return func(s *script) {
+			s.swap(300, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sw).
+				expire(4000, fnSleep, trace.TCPTimer{}, victim).swap(4001, 0, 0, victim, sleeps(0)).swap(4001+between, 0, victim, 0, sw).
+				expire(7000+between, fnSleep, trace.TCPTimer{}, victim).swap(7001+between, 0, 0, victim, sleeps(0)).swap(7001+2*between, 0, victim, 0, sw)
+			last(s)
+			s.swap(11000, 0, 0, victim, sleeps(0))
+		}
+	}
+	woken := func(s *script) { s.wake(10999, 1, other, victim, 0) }
+	for _, c := range []timerCase{
+		{name: "futex", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: series(turn, 5, woken)},
+		{name: "poll", cause: Task, says: "10.0 ms waiting in poll for other 2", trace: series(poll, 5, woken)},
+		{name: "much else in between", cause: Timer, says: "asleep until a timer", trace: series(turn, 1200, woken)},
+		{name: "without a limit", cause: Timer, says: "asleep until a timer", trace: series(untimed, 5, woken)},
+		{
+			name: "nobody gave way", cause: Timer, says: "asleep until a timer", not: "other",
+			trace: series(turn, 5, func(s *script) { s.expire(10999, fnSleep, trace.TCPTimer{}, victim) }),
+		},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
+// TestHostileTimers: waiters and functions without end keep to the bounds.
+func TestHostileTimers(t *testing.T) {
+	s := &script{}
+	s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(0))
+	for i := range 200_000 {
+		tcp := trace.TCPTimer{Kind: i % 256, State: i % 256, Waiter: i%1000 - 500, Port: i % 65536, Listener: true}
+		s.add(2000+uint64(i)/50, trace.TimerEntry, i%2, 0, trace.Timer{Timer: uint64(i), Function: uint64(i), TCP: tcp})
+	}
+	s.receive(10999, 0, 0)
+	o := Outlier{Track: "offcpu", TID: victim, Start: 1_000_000, End: 11_000_000}
+	r := explained(t, &s.list, []Outlier{o}, timerNames).Outliers[0]
+	assert.Check(t, len(r.Parts) > 0 && len(r.Verdict) < 1000, strconv.Quote(r.Verdict))
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Victims whose wait ends by a timer that is not theirs: of TCP, over the loopback device, or of
+ * a limit. A socket that has to lose packets has a filter that takes none.
+ */
+#define _GNU_SOURCE
+#include "scenario.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int listener, client, server;
+static volatile uint64_t begin, resumed;
+
+static struct sockaddr_in listen_on_loopback(int backlog)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(at);
+
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	need(listener >= 0 && bind(listener, (struct sockaddr *)&at, size) == 0 && listen(listener, backlog) == 0,
+	     "listen");
+	need(getsockname(listener, (struct sockaddr *)&at, &size) == 0, "getsockname");
+	return at;
+}
+
+static int connect_to(const struct sockaddr_in *at)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	need(fd >= 0 && connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0, "connect");
+	return fd;
+}
+
+static void make_connection(void)
+{
+	struct sockaddr_in at = listen_on_loopback(1);
+
+	client = connect_to(&at);
+	server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	need(server >= 0, "accept");
+}
+
+static void lose_packets(int fd, bool lose)
+{
+	struct sock_filter none = {.code = BPF_RET | BPF_K, .k = 0};
+	struct sock_fprog program = {.len = 1, .filter = &none};
+	int unused = 0;
+
+	if (lose)
+		need(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0, "attach a filter");
+	else
+		need(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused)) == 0, "detach a filter");
+}
+
+static void become_victim(void)
+{
+	pin_thread(cpu);
+	need(fifo_thread(MIDDLE) == 0, "become real-time");
+	name_thread(victim_comm);
+	truth.victim = gettid();
+	truth.start = now();
+}
+
+static void done(void)
+{
+	truth.end = now();
+	name_thread("scn-idle");
+}
+
+/* --------------------------------------------------------- SYN sent again */
+
+static void accept_one(struct actor *actor)
+{
+	(void)actor;
+	sleep_until(begin + 100 * MSEC);
+	need(accept4(listener, NULL, NULL, SOCK_CLOEXEC) >= 0, "accept");
+}
+
+/* The queue of connections that wait to be accepted is full: the first SYN is ignored. */
+static void syn_again(void)
+{
+	struct actor acceptor = {.comm = "scn-acceptor", .cpu = other, .fifo = MIDDLE, .act = accept_one};
+	struct sockaddr_in at = listen_on_loopback(0);
+
+	connect_to(&at);
+	begin = now();
+	start(&acceptor);
+	become_victim();
+	connect_to(&at);
+	done();
+	join(&acceptor);
+	if (truth.end - truth.start < 800 * MSEC)
+		truth.spoilt = "the first SYN was taken";
+}
+
+/* The same, and the queue stays full until the second SYN was ignored, too. */
+static void accept_late(struct actor *actor)
+{
+	(void)actor;
+	sleep_until(begin + 1500 * MSEC);
+	need(accept4(listener, NULL, NULL, SOCK_CLOEXEC) >= 0, "accept");
+}
+
+static void syn_twice(void)
+{
+	struct actor acceptor = {.comm = "scn-acceptor", .cpu = other, .fifo = MIDDLE, .act = accept_late};
+	struct sockaddr_in at = listen_on_loopback(0);
+
+	connect_to(&at);
+	begin = now();
+	start(&acceptor);
+	become_victim();
+	connect_to(&at);
+	done();
+	join(&acceptor);
+	if (truth.end - truth.start < 1600 * MSEC)
+		truth.spoilt = "an earlier SYN was taken";
+}
+
+/* ------------------------------------- Nagle and delayed acknowledgements */
+
+#define ROUNDS 20
+
+static void serve_whole_requests(struct actor *actor)
+{
+	char part;
+	int off = 0;
+
+	(void)actor;
+	for (int i = 0; i <= ROUNDS; i++) {
+		for (int n = 0; n < (i < ROUNDS ? 1 : 2); n++) {
+			need(read(server, &part, 1) == 1, "read a request");
+			/* As long as nothing was lost, and both sides take turns. */
+			need(setsockopt(server, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof(off)) == 0, "TCP_QUICKACK");
+		}
+		need(write(server, "x", 1) == 1, "answer");
+	}
+}
+
+/* A request in two writes: the second waits for the acknowledgement of the first, which the server delays. */
+static void delayed_ack(void)
+{
+	struct actor peer = {.comm = "scn-server", .cpu = other, .fifo = MIDDLE, .act = serve_whole_requests};
+	char answer;
+
+	make_connection();
+	start(&peer);
+	for (int i = 0; i < ROUNDS; i++)
+		need(write(client, "x", 1) == 1 && read(client, &answer, 1) == 1, "ask");
+	become_victim();
+	need(write(client, "x", 1) == 1 && write(client, "x", 1) == 1, "ask in two writes");
+	truth.start = now();
+	need(read(client, &answer, 1) == 1, "read an answer");
+	done();
+	join(&peer);
+	truth.culprit = peer.tid;
+	if (truth.end - truth.start < 30 * MSEC)
+		truth.spoilt = "the acknowledgement was not delayed";
+}
+
+/* --------------------------------------------------------- data sent again */
+
+static void lose_for_a_while(struct actor *actor)
+{
+	char request;
+
+	(void)actor;
+	lose_packets(server, true);
+	begin = now();
+	sleep_until(begin + 60 * MSEC);
+	lose_packets(server, false);
+	need(read(server, &request, 1) == 1, "read a request");
+	resumed = now();
+	need(write(server, "x", 1) == 1, "answer");
+}
+
+/* The first packet of the request is lost. */
+static void data_again(void)
+{
+	struct actor peer = {.comm = "scn-server", .cpu = other, .fifo = MIDDLE, .act = lose_for_a_while};
+	char answer;
+
+	make_connection();
+	start(&peer);
+	while (!begin)
+		usleep(200);
+	become_victim();
+	need(write(client, "x", 1) == 1, "ask");
+	need(read(client, &answer, 1) == 1, "read an answer");
+	done();
+	join(&peer);
+	if (truth.end - truth.start < 100 * MSEC)
+		truth.spoilt = "nothing was lost";
+}
+
+/* ------------------------------------------------------------- zero window */
+
+#define MUCH (4 << 20)
+
+static void read_all(int fd)
+{
+	static char buf[1 << 16];
+
+	for (size_t left = MUCH; left > 0;) {
+		ssize_t n = read(fd, buf, left < sizeof(buf) ? left : sizeof(buf));
+
+		need(n > 0, "read");
+		left -= (size_t)n;
+	}
+}
+
+static void read_late(struct actor *actor)
+{
+	(void)actor;
+	while (!begin)
+		usleep(200);
+	sleep_until(begin + LONG);
+	resumed = now();
+	read_all(server);
+}
+
+/* As much as goes without waiting. */
+static size_t fill(int fd)
+{
+	static char buf[1 << 16];
+	size_t all = 0;
+	ssize_t n;
+
+	do {
+		while ((n = send(fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
+			all += (size_t)n;
+		need(errno == EAGAIN, "fill a socket");
+		usleep(100000); /* longer than an acknowledgement is delayed */
+		n = send(fd, buf, 1, MSG_DONTWAIT);
+		all += n > 0 ? 1 : 0;
+	} while (n > 0);
+	return all;
+}
+
+static void send_rest(size_t sent)
+{
+	static char buf[1 << 16];
+
+	become_victim();
+	begin = truth.start;
+	need(send(client, buf, 1, 0) == 1, "send");
+	done();
+	for (sent++; sent < MUCH;) {
+		ssize_t n = send(client, buf, MUCH - sent < sizeof(buf) ? MUCH - sent : sizeof(buf), 0);
+
+		need(n > 0, "send");
+		sent += (size_t)n;
+	}
+}
+
+static void small_buffers(void)
+{
+	int size = 1 << 16;
+
+	make_connection();
+	need(setsockopt(client, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0, "SO_SNDBUF");
+	need(setsockopt(server, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)) == 0, "SO_RCVBUF");
+}
+
+/* The reader does not read: there is no room in its socket. */
+static void slow_reader(void)
+{
+	struct actor reader = {.comm = "scn-reader", .cpu = other, .fifo = MIDDLE, .act = read_late};
+
+	small_buffers();
+	size_t sent = fill(client);
+	start(&reader);
+	send_rest(sent);
+	join(&reader);
+	truth.culprit = reader.tid;
+	truth.part = resumed - truth.start;
+}
+
+static void read_unheard(struct actor *actor)
+{
+	(void)actor;
+	while (!begin)
+		usleep(200);
+	lose_packets(client, true);
+	read_all(server);
+}
+
+static void hear_again(struct actor *actor)
+{
+	(void)actor;
+	while (!begin)
+		usleep(200);
+	sleep_until(begin + 20 * MSEC);
+	lose_packets(client, false);
+}
+
+/* The reader has read, but the packet that says so was lost. */
+static void window_probe(void)
+{
+	struct actor reader = {.comm = "scn-reader", .cpu = other, .fifo = MIDDLE, .act = read_unheard};
+	struct actor healer = {.comm = "scn-healer", .cpu = other, .fifo = MIDDLE, .act = hear_again};
+
+	small_buffers();
+	size_t sent = fill(client);
+	start(&reader);
+	start(&healer);
+	send_rest(sent);
+	join(&healer);
+	join(&reader);
+	if (truth.end - truth.start < 40 * MSEC)
+		truth.spoilt = "the packet was not lost";
+}
+
+/* ------------------------------------------------------------------ limits */
+
+#define PAGE 4096
+#define MIB (1 << 20)
+
+static void enter_cgroup(void)
+{
+	const char *group = getenv("SCENARIO_CGROUP");
+	char pid[16];
+
+	if (!group)
+		die("this scenario wants SCENARIO_CGROUP");
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	put(group, "cgroup.procs", pid);
+}
+
+static char *page;
+
+/* The cgroup may read so often a second. */
+static void io_limit(void)
+{
+	int fd = open(argument, O_RDONLY | O_DIRECT | O_CLOEXEC);
+
+	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	need(fd >= 0, argument);
+	need(page != MAP_FAILED, "memory");
+	enter_cgroup();
+	become_victim();
+	for (int i = 0; i < 60; i++) {
+		truth.start = now();
+		need(pread(fd, page, PAGE, (off_t)(64 + i) * MIB) == PAGE, "read directly");
+		truth.end = now();
+		if (truth.end - truth.start > 25 * MSEC)
+			break;
+	}
+	name_thread("scn-idle");
+	if (truth.end - truth.start <= 25 * MSEC)
+		truth.spoilt = "nobody was held up";
+}
+
+/* Where the kernel says that the victim sleeps, once each millisecond. */
+static volatile bool watching;
+static volatile int looked, found;
+
+static void watch_victim(struct actor *actor)
+{
+	char path[64], at[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/wchan", truth.victim);
+	while (watching) {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? 0 : read(fd, at, sizeof(at) - 1);
+
+		close(fd);
+		at[n > 0 ? n : 0] = 0;
+		looked++;
+		if (strcmp(at, actor->arg) == 0)
+			found++;
+		usleep(1000);
+	}
+}
+
+#define CHUNK (16 * PAGE)
+#define CHUNKS 128
+
+/* There are too many dirty pages for a slow disk: who makes more of them is held up. */
+static void dirty_pages(void)
+{
+	struct actor watcher = {
+		.comm = "scn-watcher", .cpu = other, .fifo = HIGH, .act = watch_victim, .arg = "balance_dirty_pages"};
+	static char chunk[CHUNK];
+	char path[512];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/dirty", argument);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	need(fd >= 0, path);
+	for (int i = 0; i < CHUNKS; i++)
+		need(pwrite(fd, chunk, CHUNK, (off_t)i * CHUNK) == CHUNK, "write");
+	need(fsync(fd) == 0, "fsync");
+	become_victim();
+	watching = true;
+	start(&watcher);
+	truth.spoilt = "nobody was held up";
+	for (int i = 0; i < 4 * CHUNKS && truth.spoilt; i++) {
+		usleep(500);
+		looked = found = 0;
+		truth.start = now();
+		need(pwrite(fd, chunk, CHUNK, (off_t)(i % CHUNKS) * CHUNK) == CHUNK, "write");
+		truth.end = now();
+		if (truth.end - truth.start > 25 * MSEC && looked >= 10 && found * 10 >= looked * 9)
+			truth.spoilt = NULL;
+	}
+	watching = false;
+	name_thread("scn-idle");
+	join(&watcher);
+}
+
+static void want_all(struct actor *actor)
+{
+	(void)actor;
+	look_for_gap(20 * MSEC, now() + 2200 * MSEC);
+	if (truth.end && gap_pieces != 1)
+		truth.spoilt = "the victim ran for a moment";
+}
+
+/* Real-time tasks may have 0.95 s of each second: then theirs is idle. */
+static void real_time_limit(void)
+{
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = want_all};
+
+	start(&victim);
+	join(&victim);
+}
+
+/* ------------------------------------------- waits with a limit, repeated */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;
+static bool taken;
+
+/* As interpreters take the lock of their own: wait for a while, ask for it, wait again. */
+noinline void take_turn(void)
+{
+	pthread_mutex_lock(&mutex);
+	while (taken) {
+		uint64_t at = now() + 5 * MSEC;
+		struct timespec limit = {.tv_sec = (time_t)(at / NSEC), .tv_nsec = (long)(at % NSEC)};
+
+		pthread_cond_clockwait(&turn, &mutex, CLOCK_MONOTONIC, &limit);
+	}
+	taken = true;
+	pthread_mutex_unlock(&mutex);
+}
+
+static void keep_turn(struct actor *actor)
+{
+	(void)actor;
+	taken = true;
+	begin = now() + 10 * MSEC;
+	spin_until(begin + LONG);
+	pthread_mutex_lock(&mutex);
+	taken = false;
+	resumed = now();
+	pthread_cond_signal(&turn);
+	pthread_mutex_unlock(&mutex);
+}
+
+static void timed_turns(void)
+{
+	struct actor holder = {.comm = "scn-holder", .cpu = other, .fifo = MIDDLE, .act = keep_turn};
+
+	start(&holder);
+	while (!begin)
+		usleep(200);
+	sleep_until(begin);
+	become_victim();
+	take_turn();
+	done();
+	join(&holder);
+	truth.culprit = holder.tid;
+	truth.part = resumed - truth.start;
+}
+
+/* The same in Python: a thread is ready to go on, while another one computes. */
+static void interpreter_lock(void)
+{
+	unsigned long long begin_ns, end_ns;
+	char command[512];
+
+	if (!argument)
+		die("python-turns wants the path of a program in Python");
+	snprintf(command, sizeof(command), "exec python3 %s %s", argument, victim_comm);
+	FILE *f = popen(command, "re");
+	need(f && fscanf(f, "%d %d %llu %llu", &truth.victim, &truth.culprit, &begin_ns, &end_ns) == 4, command);
+	truth.start = begin_ns;
+	truth.end = end_ns;
+	if (truth.end - truth.start < 20 * MSEC)
+		truth.spoilt = "the lock was free";
+}
+
+const struct scenario timer_scenarios[] = {
+	{"syn-again", syn_again},
+	{"syn-twice", syn_twice},
+	{"delayed-ack", delayed_ack},
+	{"data-again", data_again},
+	{"slow-reader", slow_reader},
+	{"window-probe", window_probe},
+	{"io-limit", io_limit},
+	{"dirty-pages", dirty_pages},
+	{"timed-turns", timed_turns},
+	{"rt-limit", real_time_limit},
+	{"python-turns", interpreter_lock},
+	{NULL, NULL},
+};

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread of Python that is ready to go on, while another one has the interpreter's lock."""
+
+import ctypes
+import os
+import sys
+import threading
+import time
+
+PR_SET_NAME = 15
+libc = ctypes.CDLL(None)
+began = threading.Event()
+truth = {}
+
+
+def name_thread(name):
+    libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def hold():
+    name_thread("scn-holder")
+    truth["culprit"] = threading.get_native_id()
+    began.wait()
+    time.sleep(0.01)
+    sum(range(8000000))  # one step, which keeps the lock, whoever asks for it
+    time.sleep(1000)
+
+
+def wait():
+    name_thread(sys.argv[1])
+    truth["victim"] = threading.get_native_id()
+    began.set()
+    truth["start"] = time.monotonic_ns() + 20000000
+    time.sleep(0.02)  # without the lock
+    os.getpgid(0)  # with it
+    truth["end"] = time.monotonic_ns()
+    name_thread("scn-idle")
+    done.set()
+    time.sleep(1000)
+
+
+done = threading.Event()
+threading.Thread(target=hold, daemon=True).start()
+while "culprit" not in truth:
+    time.sleep(0.001)
+threading.Thread(target=wait, daemon=True).start()
+done.wait()
+print(truth["victim"], truth["culprit"], truth["start"], truth["end"], flush=True)
+sys.stdin.read()
+os._exit(0)
