@@ -19,7 +19,6 @@ type patternCase struct {
 	advice string // among other things; "": none
 	track  string // pair by default
 	end    uint64 // us; 11000 by default
-	prio   int    // of the victim; 120 by default
 	user   []string
 	names  func(n *Names)
 	sure   Confidence

@@ -116,7 +116,7 @@ func TestBoostIsLimited(t *testing.T) {
 	b.Start()
 	time.Sleep(60 * time.Millisecond)
 	assert.Check(t, b.Refresh(), "it ended without using a CPU")
-	for begin := ownCPU(); ownCPU()-begin < 20*time.Millisecond; { //nolint:revive // it shall use CPU time
+	for begin := ownCPU(); ownCPU()-begin < 20*time.Millisecond; { // it shall use CPU time
 	}
 	notRaised(t)
 	assert.Check(t, !b.Refresh())

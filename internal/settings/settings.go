@@ -123,7 +123,7 @@ func (r *groupReader) read(root, controller, at string) {
 	if err != nil {
 		return
 	}
-	defer dir.Close() //nolint:errcheck // only read from
+	defer dir.Close()
 	for at = path.Clean(at); at != "/" && len(r.done) < maxCgroups && time.Now().Before(r.until); at = path.Dir(at) {
 		if r.done[[2]string{controller, at}] {
 			return
@@ -155,7 +155,7 @@ func cgroupMounts(proc string) map[string]string {
 	if err != nil {
 		return out
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 16<<20))
 	if err != nil {
 		return out
@@ -191,7 +191,7 @@ func read(name string) (string, bool) {
 
 // readOpen reads and closes a file. Its value is printable, on one line.
 func readOpen(f *os.File) (string, bool) {
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return "", false
 	}

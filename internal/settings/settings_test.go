@@ -58,7 +58,7 @@ func TestCgroups(t *testing.T) {
 	write(t, filepath.Join(root, "a/b/cpu.max"), "max 100000\n")
 	write(t, filepath.Join(root, "a/b/memory.max"), "max\n")
 	write(t, filepath.Join(filepath.Dir(root), "cpu.max"), "1 1\n")
-	defer os.Remove(filepath.Join(filepath.Dir(root), "cpu.max")) //nolint:errcheck // of a temporary directory
+	defer os.Remove(filepath.Join(filepath.Dir(root), "cpu.max"))
 	got := Cgroups(proc, []Paths{{V2: "/a/b", CPU: "/x"}, {V2: "/a/b"}, {V2: "/../"}, {V2: "/../../etc"}, {V2: "a"}, {V2: "/" + strings.Repeat("x/", 4000)}}, time.Second)
 	assert.Assert(t, len(got) == 2, "%+v", got)
 	assert.Check(t, got[0].Cgroup == "/a/b" && got[0].Limits["cpu.max"] == "max 100000" && got[0].Limits["memory.max"] == "max", "%+v", got)

@@ -1,6 +1,7 @@
 package provoke
 
 import (
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -72,7 +73,7 @@ func TCP(t *testing.T, history *History) {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
 				waiters[way].Store(int64(unix.Gettid()))
-				if err := wait(); err != nil && err != unix.EINTR {
+				if err := wait(); err != nil && !errors.Is(err, unix.EINTR) {
 					t.Errorf("%s: %v", way, err)
 				}
 			})
