@@ -123,7 +123,7 @@ func (r *groupReader) read(root, controller, at string) {
 	if err != nil {
 		return
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	for at = path.Clean(at); at != "/" && len(r.done) < maxCgroups && time.Now().Before(r.until); at = path.Dir(at) {
 		if r.done[[2]string{controller, at}] {
 			return
