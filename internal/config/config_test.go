@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
 			Enabled: true, Backend: "mmap", Size: 2 << 20, Cover: 5 * time.Second, MaxMemory: 128 << 20,
-			Events:   []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle", "wait", "sample"},
+			Events:   []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle", "wait"},
 			IRQFloor: 10 * time.Microsecond,
 		},
 		Snapshots: Snapshots{

@@ -44,7 +44,7 @@ func TestScenarios(t *testing.T) {
 	alone(t)
 	shared := &resources{t: t}
 	list := append(scenarios(shared), timerScenarios(shared)...)
-	c := watch(t, rules(list))
+	c := watch(t, rules(list), "--recorder-events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,sample")
 	var rows []row
 	for i := range list {
 		s := &list[i]
