@@ -29,8 +29,14 @@ static void take_turn(struct actor *actor, uint64_t from, uint64_t hold, bool wo
 	pthread_mutex_unlock(&lock);
 }
 
-static void hold_first(struct actor *actor) { take_turn(actor, begin, 3 * MSEC, true); }
-static void come_last(struct actor *actor) { take_turn(actor, begin + MSEC, 0, false); }
+static void hold_first(struct actor *actor)
+{
+	take_turn(actor, begin, 3 * MSEC, true);
+}
+static void come_last(struct actor *actor)
+{
+	take_turn(actor, begin + MSEC, 0, false);
+}
 
 static void keep_away(struct actor *actor)
 {
@@ -67,7 +73,10 @@ static void have_turn(struct actor *actor)
 	take_turn(actor, begin + *turn * MSEC / 2, 8 * MSEC, false);
 }
 
-static void wait_for_turn(struct actor *actor) { take_turn(actor, begin + TURNS * MSEC, 0, false); }
+static void wait_for_turn(struct actor *actor)
+{
+	take_turn(actor, begin + TURNS * MSEC, 0, false);
+}
 
 /* One after the other has the lock, none of them for long. */
 static void convoy(void)
@@ -78,7 +87,8 @@ static void convoy(void)
 	begin = now() + 20 * MSEC;
 	for (int i = 0; i < TURNS; i++) {
 		turns[i] = i;
-		holders[i] = (struct actor){.comm = "scn-turn", .cpu = other, .fifo = MIDDLE, .act = have_turn, .arg = &turns[i]};
+		holders[i] = (struct actor){
+			.comm = "scn-turn", .cpu = other, .fifo = MIDDLE, .act = have_turn, .arg = &turns[i]};
 		start(&holders[i]);
 	}
 	start(&victim);
@@ -163,7 +173,8 @@ static void be_late(struct actor *actor)
 /* All workers have something to do, and the victim's job is behind that. */
 static void pool(void)
 {
-	struct actor workers[WORKERS], clients[CLIENTS], victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = be_late};
+	struct actor workers[WORKERS], clients[CLIENTS],
+		victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = be_late};
 
 	begin = now() + 20 * MSEC;
 	for (int i = 0; i < WORKERS; i++) {

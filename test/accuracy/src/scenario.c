@@ -178,7 +178,8 @@ void look_for_gap(uint64_t least, uint64_t until)
 int main(int argc, char **argv)
 {
 	static const struct scenario *const lists[] = {
-		cpu_scenarios, held_scenarios, wait_scenarios, peer_scenarios, disk_scenarios, pattern_scenarios, timer_scenarios,
+		cpu_scenarios,	held_scenarios,	   wait_scenarios,  peer_scenarios,
+		disk_scenarios, pattern_scenarios, timer_scenarios,
 	};
 	char line[8];
 

@@ -77,7 +77,7 @@ struct scenario {
 	void (*run)(void);
 };
 
-extern const struct scenario cpu_scenarios[], held_scenarios[], wait_scenarios[], peer_scenarios[], disk_scenarios[], pattern_scenarios[],
-	timer_scenarios[];
+extern const struct scenario cpu_scenarios[], held_scenarios[], wait_scenarios[], peer_scenarios[], disk_scenarios[],
+	pattern_scenarios[], timer_scenarios[];
 
 #endif

@@ -504,16 +504,8 @@ static void interpreter_lock(void)
 }
 
 const struct scenario timer_scenarios[] = {
-	{"syn-again", syn_again},
-	{"syn-twice", syn_twice},
-	{"delayed-ack", delayed_ack},
-	{"data-again", data_again},
-	{"slow-reader", slow_reader},
-	{"window-probe", window_probe},
-	{"io-limit", io_limit},
-	{"dirty-pages", dirty_pages},
-	{"timed-turns", timed_turns},
-	{"rt-limit", real_time_limit},
-	{"python-turns", interpreter_lock},
-	{NULL, NULL},
+	{"syn-again", syn_again},      {"syn-twice", syn_twice},	   {"delayed-ack", delayed_ack},
+	{"data-again", data_again},    {"slow-reader", slow_reader},	   {"window-probe", window_probe},
+	{"io-limit", io_limit},	       {"dirty-pages", dirty_pages},	   {"timed-turns", timed_turns},
+	{"rt-limit", real_time_limit}, {"python-turns", interpreter_lock}, {NULL, NULL},
 };
