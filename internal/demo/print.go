@@ -2,7 +2,6 @@ package demo
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -56,7 +55,7 @@ func printNextSteps(c *term.Console, dir, last string) {
 	c.Printf("\n%s  Snapshots are in %s; everything else was removed.\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
 	p := lines{c}
 	p.line("explain one", "tailcam explain "+term.Clean(last))
-	p.line("its trace", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
+	p.line("its trace", "tailcam export "+term.Clean(last)+" --format ctf -O trace && babeltrace2 trace")
 	p.line("real rules", "sudo tailcam run --rules configs/rules.d --log-format console")
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/export"
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/schema"
@@ -83,8 +84,11 @@ func checkSnapshot(t *testing.T, r *Result) {
 	if err != nil {
 		t.Skip("babeltrace2 is not installed: the trace is read by tailcam only")
 	}
+	plain := filepath.Join(t.TempDir(), "trace")
+	_, err = export.Run(t.Context(), *r.Snapshot, nil, &export.Options{Format: export.CTF, Out: plain})
+	assert.NilError(t, err)
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(path, filepath.Join(*r.Snapshot, snapshot.TraceDir))
+	cmd := exec.Command(path, plain)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
 	assert.Assert(t, err == nil && stderr.Len() == 0, "babeltrace2: %v\n%s", err, &stderr)
