@@ -131,7 +131,7 @@ func TestVerdict(t *testing.T) {
 		assert.Check(t, diff == "", "%s (-followed +found):\n%s", where, diff)
 	}
 	text := readText(t, dir, snapshot.ExplainTextFile)
-	assert.Check(t, strings.Contains(text, "\n\n"+verdict.Verdict+"\n"+verdict.Advice+"\n\nWhere the time went:\n"),
+	assert.Check(t, strings.Contains(text, "\n\n"+verdict.Verdict+"\n"+verdict.Advice+"\nWithout inj-hog ") && strings.Contains(text, "\n\nWhere the time went:\n"),
 		"explain.txt:\n%s", text)
 
 	// As nobody, from a copy that nobody may read.
