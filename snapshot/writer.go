@@ -193,6 +193,7 @@ func (m *Manager) fill(dir string, j *job) error {
 	sums := newChecksums(store.setStep)
 	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
 	explained := m.explaining(j, &t, &names, begun)
+	defer explained() // a panic does not leave it running beside the next snapshot's
 	err := store.Run("write the trace", func() error {
 		if err := os.Mkdir(traceDir, dirMode); err != nil {
 			return err
