@@ -40,10 +40,11 @@ const (
 // boostPoll is how often the CPU time of a raised process is looked at, at least.
 const boostPoll = 5 * time.Millisecond
 
-// Boost raises the priority of all threads of this process while snapshots are collected
-// and written, and gives it back: with hundreds of runnable tasks each step from one thread
-// to the next would wait for its turn. They have niceness -20, and on an overloaded machine
-// SCHED_RR, where that is permitted. Threads with another niceness than the process's, or
+// Boost raises the priority of all threads of this process on an overloaded machine while
+// snapshots are collected and written, and gives it back: with hundreds of runnable tasks each
+// step from one thread to the next would wait for its turn. They have SCHED_RR, or where that
+// is not permitted niceness -20. On other machines they get their CPU soon enough, and would
+// only make others late. Threads with another niceness than the process's, or
 // another scheduling class, are left as they are. Child processes start with niceness 0,
 // whatever their parent has.
 //
@@ -113,7 +114,7 @@ func (b *Boost) Prompt() {
 }
 
 // Start raises the process until as many calls of End, or the limit. It does nothing if the
-// process was raised for too much of the time.
+// machine is not overloaded, or the process was raised for too much of the time.
 func (b *Boost) Start() {
 	if b == nil {
 		return
@@ -124,11 +125,11 @@ func (b *Boost) Start() {
 		return
 	}
 	b.count()
-	if b.most = min(b.limit, b.saved); b.most <= 0 {
+	if b.most = min(b.limit, b.saved); b.most <= 0 || !b.overloaded() {
 		return
 	}
 	b.to = raisedShare
-	if b.realTime && b.overloaded() {
+	if b.realTime {
 		b.to = raisedRealTime
 	}
 	b.raised, b.since = make(map[int]*unix.SchedAttr), b.cpu()
