@@ -9,6 +9,7 @@ package iothread
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -40,13 +41,25 @@ func init() { runtime.LockOSThread() }
 // On error, the goroutine keeps using the process's table.
 func Detach() error {
 	runtime.LockOSThread() // never unlocked: the thread must not serve another goroutine
-	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
-		return fmt.Errorf("detach thread: %w", err)
-	}
 	const dir = "/proc/thread-self/fd"
 	open, err := descriptors(dir)
 	if err != nil {
 		// Without /proc the runtime's descriptors are unknown, so keep all.
+		return fmt.Errorf("detach thread: %w", err)
+	}
+	last := 2
+	for _, fd := range open {
+		if keep(dir, fd) {
+			last = fd
+		}
+	}
+	// Descriptors that are not copied cannot be the last ones of their file: if others close
+	// BPF links meanwhile, closing copies would wait for the kernel to release them, for
+	// seconds each. What is above last is not copied (close_range(2), Linux 5.9).
+	if err := unix.CloseRange(uint(last+1), math.MaxUint32, unix.CLOSE_RANGE_UNSHARE); err != nil {
+		return fmt.Errorf("detach thread: %w", err)
+	}
+	if open, err = descriptors(dir); err != nil {
 		return fmt.Errorf("detach thread: %w", err)
 	}
 	for _, fd := range open {
