@@ -31,7 +31,35 @@ var (
 
 // The main goroutine keeps the main thread: what /proc/PID/fd and /proc/self/fd
 // show are that thread's descriptors, so it must never be detached.
-func init() { runtime.LockOSThread() }
+func init() {
+	runtime.LockOSThread()
+	findPollers()
+}
+
+// pollers are the descriptors of the runtime's poller, which has them as long as the process
+// lives: what there is of their kind before main begins. Nil: not known.
+var pollers map[int]bool
+
+// findPollers lists them. Later ones are of others, such as readers of ring buffers.
+func findPollers() {
+	r, w, err := os.Pipe() // has the runtime make its poller
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	defer w.Close()
+	const dir = "/proc/self/fd"
+	open, err := descriptors(dir)
+	if err != nil {
+		return
+	}
+	pollers = map[int]bool{}
+	for _, fd := range open {
+		if isPoller(dir, fd) {
+			pollers[fd] = true
+		}
+	}
+}
 
 // Detach locks the calling goroutine to a thread with a descriptor table of its own
 // that contains only the standard streams. The thread ends with the goroutine.
@@ -103,12 +131,27 @@ func descriptors(dir string) ([]int, error) {
 // keep reports whether a thread needs a descriptor: a standard stream, the runtime's
 // poller, or the log in which go test records opened files.
 func keep(dir string, fd int) bool {
-	if fd <= 2 {
+	if fd <= 2 || pollers[fd] {
 		return true
 	}
-	link, err := os.Readlink(dir + "/" + strconv.Itoa(fd))
-	return err == nil && (strings.HasPrefix(link, "anon_inode:[eventpoll]") || strings.HasPrefix(link, "anon_inode:[eventfd]") ||
-		strings.HasSuffix(link, "/testlog.txt"))
+	if pollers == nil && isPoller(dir, fd) {
+		return true
+	}
+	return strings.HasSuffix(target(dir, fd), "/testlog.txt")
+}
+
+func isPoller(dir string, fd int) bool {
+	of := target(dir, fd)
+	return strings.HasPrefix(of, "anon_inode:[eventpoll]") || strings.HasPrefix(of, "anon_inode:[eventfd]")
+}
+
+// target says what a descriptor is of; empty if that cannot be read.
+func target(dir string, fd int) string {
+	of, err := os.Readlink(dir + "/" + strconv.Itoa(fd))
+	if err != nil {
+		return ""
+	}
+	return of
 }
 
 // Do runs f on a new detached thread and waits for it up to limit; 0: no limit. After
