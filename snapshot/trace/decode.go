@@ -156,10 +156,11 @@ func (r *Record) rareBody(t Type) any {
 	case CPUFrequency:
 		return Frequency{KHz: r.u32(abi.OffPowerState), CPU: int(r.s32(abi.OffPowerCpu))}
 	case NetQueue, NetReceive:
-		return Net{
-			SKB: r.u64(abi.OffNetSkb), Bytes: r.u32(abi.OffNetBytes),
-			Dev: r.text(abi.OffNetDev, abi.RecordNameLen), Context: r.u32(abi.OffNetContext),
+		n := Net{SKB: r.u64(abi.OffNetSkb), Bytes: r.u32(abi.OffNetBytes), Dev: r.text(abi.OffNetDev, abi.RecordNameLen)}
+		if t == NetQueue { // packets that are received have none
+			n.Context = r.u32(abi.OffNetContext)
 		}
+		return n
 	case NapiPoll:
 		return Napi{
 			Work: int(r.s32(abi.OffNetWork)), Budget: int(r.s32(abi.OffNetBudget)),
