@@ -227,9 +227,14 @@ func (w *walker) adviseReclaim(a *advised) string {
 		return fmt.Sprintf("The machine is short of memory: check what uses it (memory.current of its cgroups); vm.watermark_scale_factor%s has kswapd begin earlier.",
 			w.m.now("vm.watermark_scale_factor"))
 	}
-	k, ok := w.m.lowest(a.By.Cgroup, "memory.high", "memory.max", "memory.limit_in_bytes")
+	return w.raiseMemory(a, "memory.high or memory.max", "memory.high", "memory.max", "memory.limit_in_bytes")
+}
+
+// raiseMemory names the limit among some that is nearest to a cgroup, or all if it is not known.
+func (w *walker) raiseMemory(a *advised, all string, names ...string) string {
+	k, ok := w.m.lowest(a.By.Cgroup, names...)
 	if !ok {
-		return fmt.Sprintf("Raise memory.high or memory.max of %s, or check what uses it.", describe(a.By))
+		return fmt.Sprintf("Raise %s of %s, or check what uses it.", all, describe(a.By))
 	}
 	return fmt.Sprintf("Raise %s of cgroup %s (now %s), or check what uses it.", k.name, k.cgroup, k.value)
 }

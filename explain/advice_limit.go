@@ -14,11 +14,7 @@ func (w *walker) adviseLimit(a *advised) string {
 	case waitIOLimit, waitIODelay:
 		return w.adviseIOLimit(a)
 	case waitMemoryHigh:
-		k, ok := w.m.lowest(a.By.Cgroup, "memory.high")
-		if !ok {
-			return fmt.Sprintf("Raise memory.high of %s, or check what uses it.", describe(a.By))
-		}
-		return fmt.Sprintf("Raise memory.high of cgroup %s (now %s), or check what uses it.", k.cgroup, k.value)
+		return w.raiseMemory(a, "memory.high", "memory.high")
 	case waitRTRuntime:
 		return fmt.Sprintf("Real-time tasks used up kernel.sched_rt_runtime_us%s of each kernel.sched_rt_period_us%s: check which of them runs that long.",
 			w.m.now("kernel.sched_rt_runtime_us"), w.m.now("kernel.sched_rt_period_us"))

@@ -178,13 +178,7 @@ func (b *Boost) expire() {
 }
 
 // ownCPU returns the CPU time of this process.
-func ownCPU() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0 // not reached
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
+func ownCPU() time.Duration { return linux.ProcessCPU(os.Getpid()) }
 
 // count brings up to date for how much CPU time the process may be raised.
 func (b *Boost) count() {

@@ -1,30 +1,19 @@
 package waitsites_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain/waitsites"
-	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/test/support/provoke"
 )
 
 // TestFunctionsExist holds every site against the running kernel's symbols: a site none of
 // whose functions is there has been renamed. The guests of test/vm do the same.
 func TestFunctionsExist(t *testing.T) {
-	f, err := os.Open("/proc/kallsyms")
-	assert.NilError(t, err)
-	defer f.Close()
-	have := map[string]bool{}
-	assert.NilError(t, linux.ReadSymbols(f, func(s *linux.Symbol) error {
-		have[waitsites.Function(string(s.Name))] = true
-		return nil
-	}))
-	for _, missing := range waitsites.Check(func(f string) bool { return have[f] }) {
-		t.Error(missing)
-	}
+	provoke.WaitSites(t)
 }
 
 func TestFind(t *testing.T) {

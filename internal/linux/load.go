@@ -35,12 +35,16 @@ const niceZero = 20
 // LimitNice takes from this process, and those that it starts, what RLIMIT_NICE permits
 // below niceness 0: systemd's LimitNICE= of a daemon holds for its children, too. It does
 // not change the niceness.
-func LimitNice() {
+func LimitNice() { LowerLimit(unix.RLIMIT_NICE, niceZero) }
+
+// LowerLimit lowers a limit of this process (getrlimit(2)), the hard one, too, to at most
+// that much. It keeps an existing lower limit, which root could raise.
+func LowerLimit(resource int, most uint64) {
 	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NICE, &l); err != nil {
+	if err := unix.Getrlimit(resource, &l); err != nil {
 		return
 	}
-	l.Max = min(l.Max, niceZero)
+	l.Max = min(l.Max, most)
 	l.Cur = min(l.Cur, l.Max)
-	_ = unix.Setrlimit(unix.RLIMIT_NICE, &l) // lowering is always allowed
+	_ = unix.Setrlimit(resource, &l) // lowering is always allowed
 }

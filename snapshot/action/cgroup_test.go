@@ -19,10 +19,7 @@ import (
 func delegated(t *testing.T) string {
 	t.Helper()
 	needRoot(t)
-	root := provoke.Hierarchy("")
-	if root == "" {
-		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
-	}
+	root := provoke.NeedHierarchy(t)
 	dir := filepath.Join(root, fmt.Sprintf("tailcam-actions-%d", os.Getpid()))
 	assert.NilError(t, os.Mkdir(dir, 0o755))
 	cleanup.RemoveCgroup(t, dir)

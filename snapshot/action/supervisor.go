@@ -68,7 +68,7 @@ func supervise(args []string, report *os.File) error {
 		return err
 	}
 	if credential != nil {
-		limitProcesses()
+		linux.LowerLimit(unix.RLIMIT_NPROC, maxProcesses)
 	}
 	linux.LimitNice()
 	restore := limits.limitData()
@@ -120,17 +120,6 @@ func supervise(args []string, report *os.File) error {
 	default:
 	}
 	return nil
-}
-
-// limitProcesses keeps an existing lower limit, which root could raise.
-func limitProcesses() {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l); err != nil {
-		return
-	}
-	l.Max = min(l.Max, maxProcesses)
-	l.Cur = min(l.Cur, l.Max)
-	_ = unix.Setrlimit(unix.RLIMIT_NPROC, &l) // lowering is always allowed
 }
 
 func tell(report *os.File, s syscall.WaitStatus) {

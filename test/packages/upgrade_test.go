@@ -19,6 +19,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/bpfobjects"
 	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/systemd"
 )
@@ -260,19 +261,9 @@ func (p *sleeperProgram) during(pid int, do func()) (alive uint64) {
 // programs are the BPF programs that a process has open.
 func programs(t *testing.T, pid int) (ids []ebpf.ProgramID) {
 	t.Helper()
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	assert.NilError(t, err)
-	for _, path := range paths {
-		info, err := os.ReadFile(path)
-		if err != nil {
-			continue // closed meanwhile
-		}
-		for line := range strings.Lines(string(info)) {
-			if number, ok := strings.CutPrefix(line, "prog_id:"); ok {
-				id, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
-				assert.NilError(t, err, "%s: %q", path, line)
-				ids = append(ids, ebpf.ProgramID(id))
-			}
+	for name, id := range bpfobjects.Held(t, pid) {
+		if strings.HasPrefix(name, "prog ") {
+			ids = append(ids, ebpf.ProgramID(id))
 		}
 	}
 	return ids

@@ -25,21 +25,6 @@ static char *pages(size_t size)
 	return at;
 }
 
-static void become_victim(void)
-{
-	pin_thread(cpu);
-	need(fifo_thread(MIDDLE) == 0, "become real-time");
-	name_thread(victim_comm);
-	truth.victim = gettid();
-	truth.start = now();
-}
-
-static void done(void)
-{
-	truth.end = now();
-	name_thread("scn-idle");
-}
-
 static int open_direct(void)
 {
 	int fd = open(argument, O_RDWR | O_DIRECT | O_CLOEXEC);

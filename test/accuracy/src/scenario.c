@@ -86,6 +86,21 @@ void join(struct actor *actor)
 		;
 }
 
+void become_victim(void)
+{
+	pin_thread(cpu);
+	need(fifo_thread(MIDDLE) == 0, "become real-time");
+	name_thread(victim_comm);
+	truth.victim = gettid();
+	truth.start = now();
+}
+
+void done(void)
+{
+	truth.end = now();
+	name_thread("scn-idle");
+}
+
 void exactly(uint64_t at)
 {
 	sleep_until(at - MSEC / 2);

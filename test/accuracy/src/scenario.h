@@ -53,6 +53,10 @@ void join(struct actor *actor);
 /* Waits until it is at: by sleep, and in the end by looking at the clock. */
 void exactly(uint64_t at);
 
+/* The calling thread is the victim from now on, and until done(). */
+void become_victim(void);
+void done(void);
+
 void put(const char *dir, const char *file, const char *text);
 
 /* When a thread that wants to run all the time did run. */

@@ -63,69 +63,44 @@ static void lose_packets(int fd, bool lose)
 		need(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused)) == 0, "detach a filter");
 }
 
-static void become_victim(void)
-{
-	pin_thread(cpu);
-	need(fifo_thread(MIDDLE) == 0, "become real-time");
-	name_thread(victim_comm);
-	truth.victim = gettid();
-	truth.start = now();
-}
-
-static void done(void)
-{
-	truth.end = now();
-	name_thread("scn-idle");
-}
-
 /* --------------------------------------------------------- SYN sent again */
 
 static void accept_one(struct actor *actor)
 {
-	(void)actor;
-	sleep_until(begin + 100 * MSEC);
+	const uint64_t *after = actor->arg;
+
+	sleep_until(begin + *after);
 	need(accept4(listener, NULL, NULL, SOCK_CLOEXEC) >= 0, "accept");
 }
 
-/* The queue of connections that wait to be accepted is full: the first SYN is ignored. */
+/* The queue of connections that wait to be accepted is full until one is, which takes so long. */
+static void syn_until(uint64_t accepted, uint64_t least, const char *spoilt)
+{
+	struct actor acceptor = {
+		.comm = "scn-acceptor", .cpu = other, .fifo = MIDDLE, .act = accept_one, .arg = &accepted};
+	struct sockaddr_in at = listen_on_loopback(0);
+
+	connect_to(&at);
+	begin = now();
+	start(&acceptor);
+	become_victim();
+	connect_to(&at);
+	done();
+	join(&acceptor);
+	if (truth.end - truth.start < least)
+		truth.spoilt = spoilt;
+}
+
+/* The first SYN is ignored. */
 static void syn_again(void)
 {
-	struct actor acceptor = {.comm = "scn-acceptor", .cpu = other, .fifo = MIDDLE, .act = accept_one};
-	struct sockaddr_in at = listen_on_loopback(0);
-
-	connect_to(&at);
-	begin = now();
-	start(&acceptor);
-	become_victim();
-	connect_to(&at);
-	done();
-	join(&acceptor);
-	if (truth.end - truth.start < 800 * MSEC)
-		truth.spoilt = "the first SYN was taken";
+	syn_until(100 * MSEC, 800 * MSEC, "the first SYN was taken");
 }
 
-/* The same, and the queue stays full until the second SYN was ignored, too. */
-static void accept_late(struct actor *actor)
-{
-	(void)actor;
-	sleep_until(begin + 1500 * MSEC);
-	need(accept4(listener, NULL, NULL, SOCK_CLOEXEC) >= 0, "accept");
-}
-
+/* The second one, too. */
 static void syn_twice(void)
 {
-	struct actor acceptor = {.comm = "scn-acceptor", .cpu = other, .fifo = MIDDLE, .act = accept_late};
-	struct sockaddr_in at = listen_on_loopback(0);
-
-	connect_to(&at);
-	begin = now();
-	start(&acceptor);
-	become_victim();
-	connect_to(&at);
-	done();
-	join(&acceptor);
-	if (truth.end - truth.start < 1600 * MSEC)
-		truth.spoilt = "an earlier SYN was taken";
+	syn_until(1500 * MSEC, 1600 * MSEC, "an earlier SYN was taken");
 }
 
 /* ------------------------------------- Nagle and delayed acknowledgements */

@@ -36,10 +36,7 @@ func hogIn(t *testing.T, dir, script string) int {
 func TestTriggerRules(t *testing.T) {
 	needRoot(t)
 	notUnderUnit(t, "the kernel's log and the files of cgroups need the drop-in triggers.conf")
-	root := cgroups.Hierarchy("")
-	if root == "" {
-		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
-	}
+	root := cgroups.NeedHierarchy(t)
 	memory := cgroups.NewCgroup(t, "memory")
 	memory.Set(t, "memory.limit_in_bytes", "memory.max", "16M")
 	path := fmt.Sprintf("/tailcam-causes-%d", os.Getpid())

@@ -105,10 +105,7 @@ func TestPodman(t *testing.T) {
 // TestUnits: rules for units follow their cgroups as they come and go; no runtime is needed.
 func TestUnits(t *testing.T) {
 	needRoot(t)
-	root := cgroups.Hierarchy("")
-	if root == "" {
-		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
-	}
+	root := cgroups.NeedHierarchy(t)
 	base := filepath.Join(root, fmt.Sprintf("tailcam-test-%d.slice", os.Getpid()))
 	assert.NilError(t, os.Mkdir(base, 0o755))
 	cleanup.KillCgroup(t, base)

@@ -2,17 +2,17 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/test/support/bpfobjects"
 )
 
 // objects are BPF objects of the kernel: "prog", "map" or "link", and an id.
@@ -22,26 +22,7 @@ type objects map[string]uint32
 // heldBy lists the BPF objects that a process has open.
 func heldBy(t *testing.T, pid int) objects {
 	t.Helper()
-	held := objects{}
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	assert.NilError(t, err)
-	for _, path := range paths {
-		info, err := os.ReadFile(path)
-		if err != nil {
-			continue // closed meanwhile
-		}
-		for line := range strings.Lines(string(info)) {
-			kind, number, _ := strings.Cut(line, ":")
-			kind, ok := strings.CutSuffix(kind, "_id")
-			if !ok || kind != "prog" && kind != "map" && kind != "link" {
-				continue
-			}
-			id, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
-			assert.NilError(t, err, "%s: %q", path, line)
-			held[kind+" "+strconv.FormatUint(id, 10)] = uint32(id)
-		}
-	}
-	return held
+	return bpfobjects.Held(t, pid)
 }
 
 // gone holds that the objects disappear: the kernel frees them a moment after

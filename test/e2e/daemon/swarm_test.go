@@ -102,10 +102,7 @@ func TestForkStorm(t *testing.T) {
 // it was gone before anybody could ask for it.
 func TestManyCgroups(t *testing.T) {
 	needRoot(t)
-	root := cgroups.Hierarchy("")
-	if root == "" {
-		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
-	}
+	root := cgroups.NeedHierarchy(t)
 	base := filepath.Join(root, fmt.Sprintf("tailcam-test-%d", os.Getpid()))
 	assert.NilError(t, os.Mkdir(base, 0o755))
 	cleanup.KillCgroup(t, base)

@@ -17,21 +17,11 @@ import (
 	"github.com/tailcam/tailcam/test/support/provoke"
 )
 
-// cgroupRoot is where cgroup v2 is mounted.
-func cgroupRoot(t *testing.T) string {
-	t.Helper()
-	root := provoke.Hierarchy("")
-	if root == "" {
-		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
-	}
-	return root
-}
-
 // newCgroup makes one, to be removed at the end of the test, and returns its
 // path for rules, and its directory.
 func newCgroup(t *testing.T, name string) (path string, dir string) {
 	t.Helper()
-	root := cgroupRoot(t)
+	root := provoke.NeedHierarchy(t)
 	path = fmt.Sprintf("/tailcam-detect-%d/%s", os.Getpid(), name)
 	dir = filepath.Join(root, path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

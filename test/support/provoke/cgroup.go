@@ -82,6 +82,16 @@ func Hierarchy(controller string) string {
 	return ""
 }
 
+// NeedHierarchy is Hierarchy for version 2, without which the test is skipped.
+func NeedHierarchy(t *testing.T) string {
+	t.Helper()
+	root := Hierarchy("")
+	if root == "" {
+		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
+	}
+	return root
+}
+
 // Set writes one of the group's files, which have other names in each version.
 func (g *Cgroup) Set(t *testing.T, v1, v2, value string) {
 	t.Helper()

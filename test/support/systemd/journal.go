@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
-
-	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // startJournal is the part of the manager's script that gives it a journal of its own,
@@ -70,16 +68,7 @@ func (s *Service) StopJournal() {
 func (s *Service) StartJournal() {
 	s.t.Helper()
 	cmd := exec.Command("nsenter", "--mount=/proc/"+strconv.Itoa(s.manager)+"/ns/mnt", "/lib/systemd/systemd-journald")
-	assert.NilError(s.t, child.Start(cmd))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // killed at the end of the test
-	}()
-	s.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-ended
-	})
+	startDaemon(s.t, cmd)
 	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(s.inside("/run/systemd/journal/socket")); err == nil {
 			return

@@ -107,17 +107,8 @@ mount --bind "$dir/group" /etc/group || exit
 	assert.NilError(t, err)
 	defer said.Close()
 	cmd.Stdout, cmd.Stderr = said, said
-	assert.NilError(t, child.Start(cmd))
+	ended := startDaemon(t, cmd)
 	s.manager = cmd.Process.Pid
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // its end is what matters
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // its control group, with all that it has started, goes next
-		<-ended
-	})
 	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
 		p := s.properties()
 		if pid, _ := strconv.Atoi(p["MainPID"]); pid > 0 && p["ActiveState"] == "active" {
@@ -137,6 +128,23 @@ mount --bind "$dir/group" /etc/group || exit
 	}
 	go s.await()
 	return s
+}
+
+// startDaemon starts systemd, or journald, which is killed at the end of the test; ended is
+// closed when it has ended.
+func startDaemon(t testing.TB, cmd *exec.Cmd) (ended <-chan struct{}) {
+	t.Helper()
+	assert.NilError(t, child.Start(cmd))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cmd.Wait() // its end is what matters
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // its control group, with all that it has started, goes next
+		<-done
+	})
+	return done
 }
 
 // await closes done when the main process has ended.

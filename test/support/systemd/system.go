@@ -70,17 +70,8 @@ func Boot(t testing.TB, dir string, dropIns map[string]string) *System {
 	}
 	said := &child.Output{}
 	cmd.Stdout, cmd.Stderr = said, said
-	assert.NilError(t, child.Start(cmd))
+	ended := startDaemon(t, cmd)
 	s.manager = cmd.Process.Pid
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // its end is what matters
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // its control group, with all that it has started, goes next
-		<-ended
-	})
 	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := s.Try("systemctl", "show", "--property", "Version"); err == nil {
 			return s

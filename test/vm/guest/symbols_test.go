@@ -6,9 +6,9 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/tailcam/tailcam/explain/waitsites"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/test/support/provoke"
 )
 
 // TestModuleSymbols: addresses of the kernel have their names, and those in
@@ -40,15 +40,5 @@ func TestModuleSymbols(t *testing.T) {
 // TestWaitSites holds the dictionary of wait sites against this kernel's functions.
 func TestWaitSites(t *testing.T) {
 	inGuest(t)
-	f, err := os.Open("/proc/kallsyms")
-	assert.NilError(t, err)
-	defer f.Close()
-	have := map[string]bool{}
-	assert.NilError(t, linux.ReadSymbols(f, func(s *linux.Symbol) error {
-		have[waitsites.Function(string(s.Name))] = true
-		return nil
-	}))
-	for _, missing := range waitsites.Check(func(f string) bool { return have[f] }) {
-		t.Error(missing)
-	}
+	provoke.WaitSites(t)
 }
