@@ -24,7 +24,8 @@ type Before struct {
 	MedianNS int64  `json:"median_ns"`
 	MaxNS    int64  `json:"max_ns"`
 	SpanNS   int64  `json:"span_ns"` // from the begin of the first to the end of the last
-	// Compared is how many of them, the latest, were explained as the outlier is.
+	// Compared is how many of them were explained as the outlier is: the latest of those that
+	// took less than half of its time. 0: it is not unusual, or the history has too few.
 	Compared int `json:"compared"`
 	// Changes are the root causes that took longer now than in any of these, largest first.
 	Changes []Change `json:"changes,omitempty"`
@@ -79,12 +80,13 @@ func (w *walker) before(r *Result, pieces []piece) *Before {
 		lengths[i], first, last = p.ns(), min(first, p.from), max(last, p.to)
 	}
 	b.MedianNS, b.MaxNS, b.SpanNS = median(lengths), slices.Max(lengths), int64(last-first)
-	if b.NS > b.MaxNS {
+	ordinary := slices.DeleteFunc(earlier, func(p past) bool { return p.ns() >= b.NS/2 })
+	if len(ordinary)*10 >= b.Count*9 {
 		if now != w.outlier {
 			w = &walker{m: w.m, outlier: now}
 			pieces = w.all()
 		}
-		w.changes(b, pieces, earlier)
+		w.changes(b, pieces, ordinary)
 	}
 	return b
 }
@@ -238,14 +240,16 @@ func (m *model) sumChanges(parts []Part, self int) map[changeKey]int64 {
 
 // explainPast returns the root causes of earlier work; nil: not enough of it is known.
 func (w *walker) explainPast(p *past) map[changeKey]int64 {
+	h := w.m.history
 	m := w.m.modelOf(p)
-	if m == nil {
+	if m == nil || h.spent > maxPastPieces {
 		return nil
 	}
 	o := *w.outlier
 	o.Start, o.End, o.TID, o.Sector, o.Cause, o.Stacks, o.User = p.from, p.to, p.tid, p.sector, "", nil, nil
 	x := &walker{m: m, outlier: &o}
 	parts := sumParts(x.all(), true)
+	h.spent += x.pieces + x.below
 	for i := range parts {
 		if parts[i].Cause == Unexplained && parts[i].NS*10 > p.ns() {
 			return nil
@@ -254,7 +258,8 @@ func (w *walker) explainPast(p *past) map[changeKey]int64 {
 	return m.sumChanges(parts, p.tid)
 }
 
-// changes finds what took longer than in any of the latest of earlier work.
+// changes finds what took longer than in any of the latest of earlier work, as far as the
+// history holds that as a whole.
 func (w *walker) changes(b *Before, pieces []piece, earlier []past) {
 	var old []map[changeKey]int64
 	for i := len(earlier) - 1; i >= 0 && i >= len(earlier)-2*maxCompared && len(old) < maxCompared; i-- {
@@ -334,7 +339,7 @@ func (b *Before) Text(cause string) string {
 		c := &b.Changes[i]
 		switch {
 		case i == 0:
-			fmt.Fprintf(&s, " Unlike in the last %d, ", b.Compared)
+			fmt.Fprintf(&s, " Unlike in the last %d that took less than half of that, ", b.Compared)
 		case i == len(b.Changes)-1:
 			s.WriteString(", and ")
 		default:

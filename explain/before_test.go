@@ -52,24 +52,24 @@ func TestBefore(t *testing.T) {
 		{
 			name: "longer", times: 20,
 			want: "Within 39.0 ms before: 20 waits of this thread in fsync took 1.0 ms at the median and 1.0 ms at most; this one took 10.0 ms. " +
-				"Unlike in the last 16, it waited 10.0 ms for vda (1.0 ms at their median).",
+				"Unlike in the last 16 that took less than half of that, it waited 10.0 ms for vda (1.0 ms at their median).",
 		},
 		{
 			name: "new", times: 20, behind: true,
 			want: "Within 39.0 ms before: 20 waits of this thread in fsync took 1.0 ms at the median and 1.0 ms at most; this one took 10.0 ms. " +
-				"Unlike in the last 16, it waited 9.0 ms for a disk behind requests of other 2.",
+				"Unlike in the last 16 that took less than half of that, it waited 9.0 ms for a disk behind requests of other 2.",
 		},
 		{
 			name: "a system call whose entries are not recorded", times: 20,
 			change: func(o *Outlier) { o.Track = "syscall"; o.Start -= 100_000 },
 			want: "Within 39.0 ms before: 20 waits of this thread in fsync took 1.0 ms at the median and 1.0 ms at most; this one took 10.0 ms. " +
-				"Unlike in the last 16, it waited 10.0 ms for vda (1.0 ms at their median).",
+				"Unlike in the last 16 that took less than half of that, it waited 10.0 ms for vda (1.0 ms at their median).",
 		},
 		{
 			name: "its request", times: 20,
 			change: func(o *Outlier) { o.Track = "block"; o.Device = "vda"; o.Sector = 8; o.End -= 1000 },
 			want: "Within 39.0 ms before: 20 requests such as this read of 4 KiB on vda took 1.0 ms at the median and 1.0 ms at most; this one took 10.0 ms. " +
-				"Unlike in the last 16, it waited 10.0 ms for vda (1.0 ms at their median).",
+				"Unlike in the last 16 that took less than half of that, it waited 10.0 ms for vda (1.0 ms at their median).",
 		},
 		{
 			name: "of no thread", times: 20,
@@ -96,6 +96,20 @@ func TestBefore(t *testing.T) {
 			assert.Check(t, strings.Contains(text.String(), c.want), "%s", &text)
 		})
 	}
+}
+
+// TestBeforeAgain: an earlier outlier does not make this one ordinary.
+func TestBeforeAgain(t *testing.T) {
+	s, first := readAgain(20, false)
+	more, last := readAgain(20, false)
+	for _, ev := range more.list {
+		if ev.Time += first.End; ev.Time > first.End+1_000_000 {
+			s.list = append(s.list, ev)
+		}
+	}
+	last.Start, last.End = last.Start+first.End, last.End+first.End
+	b := explained(t, &s.list, []Outlier{last}, caseNames).Outliers[0].Before
+	assert.Assert(t, b != nil && b.MaxNS > 9_000_000 && b.Count > 30 && len(b.Changes) == 1, "%+v", b)
 }
 
 // TestBeforeManyOutliers: each is compared with what ended before it, the second one partly

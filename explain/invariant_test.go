@@ -107,7 +107,7 @@ func checkBefore(r *Result) error {
 		return nil
 	}
 	if b.Count < minPast || b.Compared > min(maxCompared, b.Count) || b.NS > r.DelayNS || b.MedianNS <= 0 || b.MaxNS < b.MedianNS ||
-		b.SpanNS < b.MaxNS || len(b.Changes) > maxChanges || len(b.Changes) > 0 && (b.Compared < minCompared || b.NS <= b.MaxNS) {
+		b.SpanNS < b.MaxNS || len(b.Changes) > maxChanges || len(b.Changes) > 0 && (b.Compared < minCompared || b.NS <= b.MedianNS) {
 		return fmt.Errorf("before: %+v", b)
 	}
 	var sum int64

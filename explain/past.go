@@ -8,10 +8,11 @@ import (
 
 // Limits of what is kept of earlier work.
 const (
-	maxPast      = 1024 // of a thread, a process, or requests or work of one kind
-	maxWatched   = 64   // threads and processes
-	maxPastKinds = 128  // kinds of requests, and functions of work
-	recentEvents = 8192 // events before the first outlier, a power of two
+	maxPast       = 1024    // of a thread, a process, or requests or work of one kind
+	maxWatched    = 64      // threads and processes
+	maxPastKinds  = 128     // kinds of requests, and functions of work
+	maxPastPieces = 1 << 16 // that all comparisons of a report may take
+	recentEvents  = 8192    // events before the first outlier
 )
 
 // past is work that ended, as outliers do.
