@@ -145,12 +145,12 @@ func TestSnapshotSets(t *testing.T) {
 func TestBadSets(t *testing.T) {
 	good := `{"schema":"tailcam/histogram/v1","track":"wakeup","buckets":[{"from_ns":0,"to_ns":0,"count":1}]}`
 	for text, want := range map[string]string{
-		"":                                   "it is empty",
-		"x":                                  "not JSON",
-		`{"schema":"tailcam/status/v1"}`:     `its schema is "tailcam/status/v1": name what`,
-		`{"schema":"tailcam/record/v1"}`:     "duration_ns 0: must be positive",
-		good + "\n{":                         "histogram 2: unexpected EOF",
-		good + "\n" + `{"schema":"y"}`:       `histogram 2: its schema is "y"`,
+		"":                                     "it is empty",
+		"x":                                    "not JSON",
+		`{"schema":"tailcam/status/v1"}`:       `its schema is "tailcam/status/v1": name what`,
+		`{"schema":"tailcam/record/v1"}`:       "duration_ns 0: must be positive",
+		good + "\n{":                           "histogram 2: unexpected EOF",
+		good + "\n" + `{"schema":"y"}`:         `histogram 2: its schema is "y"`,
 		strings.ReplaceAll(good, "0,", "100,"): "no bucket is from 100 to 100 ns",
 		strings.ReplaceAll(good, ":1}", ":18446744073709551615}"): "more delays than there can be",
 		strings.ReplaceAll(good, ":1}", ":-1}"):                   "histogram 1: json: cannot unmarshal",
