@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -142,7 +143,8 @@ func (w *walker) sameWaits(pieces []piece) (*Before, []past, *Outlier) {
 	best.Track, best.Start, best.End, best.Loose, best.Stacks = "offcpu", 0, 0, false, nil
 	call := trace.CallNone
 	var at uint64 // when the wait began
-	for i := range t.segments {
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > o.Start })
+	for ; i < len(t.segments) && t.segments[i].from < o.End; i++ {
 		s := &t.segments[i]
 		from, to := max(s.from, o.Start), min(s.to, o.End)
 		switch {
@@ -249,7 +251,7 @@ func (w *walker) explainPast(p *past) map[changeKey]int64 {
 	o.Start, o.End, o.TID, o.Sector, o.Cause, o.Stacks, o.User = p.from, p.to, p.tid, p.sector, "", nil, nil
 	x := &walker{m: m, outlier: &o}
 	parts := sumParts(x.all(), true)
-	h.spent += x.pieces + x.below
+	h.spent += x.pieces + x.below + maxPastPieces/maxExplained
 	for i := range parts {
 		if parts[i].Cause == Unexplained && parts[i].NS*10 > p.ns() {
 			return nil

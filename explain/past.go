@@ -12,6 +12,7 @@ const (
 	maxWatched    = 64      // threads and processes
 	maxPastKinds  = 128     // kinds of requests, and functions of work
 	maxPastPieces = 1 << 16 // that all comparisons of a report may take
+	maxExplained  = 1024    // of earlier work, for all outliers of a report
 	recentEvents  = 8192    // events before the first outlier
 )
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,11 +86,7 @@ func (c *cli) sets(ctx context.Context, paths []string) ([]*record.Set, error) {
 		list = append(list, set)
 	}
 	if len(packs) > 0 {
-		metas, err := c.packedMetas(ctx, packs)
-		if err != nil {
-			return nil, err
-		}
-		set, err := record.SnapshotSet(packs[0], metas)
+		set, err := record.SnapshotSet(packs[0], c.packedMetas(ctx, packs))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", packs[0], err)
 		}
@@ -102,7 +100,8 @@ const packExt = ".tailcam"
 
 // unwrapPath leaves the path out of an error, which names it already.
 func unwrapPath(err error) error {
-	if p, ok := err.(*os.PathError); ok { //nolint:errorlint // it is what os.Stat returns
+	var p *os.PathError
+	if errors.As(err, &p) {
 		return p.Err
 	}
 	return err
@@ -111,11 +110,7 @@ func unwrapPath(err error) error {
 // snapshotSet reads a directory: of a snapshot, of snapshots, or of packs.
 func (c *cli) snapshotSet(ctx context.Context, dir string) (*record.Set, error) {
 	if _, err := os.Lstat(filepath.Join(dir, snapshot.MetaFile)); err == nil {
-		m, err := snapshot.ReadMeta(dir)
-		if err != nil {
-			return nil, err
-		}
-		return record.SnapshotSet(dir, []*snapshot.Meta{m})
+		return record.SnapshotSet(dir, func(yield func(*snapshot.Meta, error) bool) { yield(snapshot.ReadMeta(dir)) })
 	}
 	ids, err := snapshot.IDs(dir)
 	if err != nil {
@@ -130,22 +125,23 @@ func (c *cli) snapshotSet(ctx context.Context, dir string) (*record.Set, error) 
 	case len(ids)+len(packs) == 0:
 		return nil, nothingf("no snapshots and no packs (*%s) in it", packExt)
 	}
-	metas, err := c.packedMetas(ctx, packs)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	return record.SnapshotSet(dir, func(yield func(*snapshot.Meta, error) bool) {
+		for m, err := range c.packedMetas(ctx, packs) {
+			if !yield(m, err) {
+				return
+			}
 		}
-		m, err := snapshot.ReadMeta(filepath.Join(dir, id))
-		if err != nil {
-			c.err.Printf("tailcam: left out: %v\n", err)
-			continue
+		for _, id := range ids {
+			m, err := snapshot.ReadMeta(filepath.Join(dir, id))
+			if err != nil && ctx.Err() == nil {
+				c.err.Printf("tailcam: left out: %v\n", err)
+				continue
+			}
+			if !yield(m, errors.Join(err, ctx.Err())) {
+				return
+			}
 		}
-		metas = append(metas, m)
-	}
-	return record.SnapshotSet(dir, metas)
+	})
 }
 
 // escapeGlob makes a path match itself alone.
@@ -154,22 +150,24 @@ func escapeGlob(path string) string {
 }
 
 // packedMetas reads snapshot.json of packs, one after the other.
-func (c *cli) packedMetas(ctx context.Context, packs []string) ([]*snapshot.Meta, error) {
-	if len(packs) > maxSetPacks {
-		return nil, fmt.Errorf("more than %d packs: unpack them, and name the directory", maxSetPacks)
-	}
-	var metas []*snapshot.Meta
-	for _, path := range packs {
-		dir, err := c.unpacked(ctx, path)
-		if err != nil {
-			return nil, err
+func (c *cli) packedMetas(ctx context.Context, packs []string) iter.Seq2[*snapshot.Meta, error] {
+	return func(yield func(*snapshot.Meta, error) bool) {
+		if len(packs) > maxSetPacks {
+			yield(nil, fmt.Errorf("more than %d packs: unpack them, and name the directory", maxSetPacks))
+			return
 		}
-		m, err := snapshot.ReadMeta(dir)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+		for _, path := range packs {
+			dir, err := c.unpacked(ctx, path)
+			var m *snapshot.Meta
+			if err == nil {
+				if m, err = snapshot.ReadMeta(dir); err != nil {
+					err = fmt.Errorf("%s: %w", path, err)
+				}
+				c.removeTemporary() // one at a time
+			}
+			if !yield(m, err) {
+				return
+			}
 		}
-		c.removeTemporary() // one at a time
-		metas = append(metas, m)
 	}
-	return metas, nil
 }

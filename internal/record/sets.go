@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"time"
 
@@ -163,12 +164,24 @@ func sliceOf(h *histogram.Histogram) (s Slice) {
 	return s
 }
 
-// SnapshotSet makes a run of the outliers of snapshots, each once. file names them.
-func SnapshotSet(file string, metas []*snapshot.Meta) (*Set, error) {
+// ended is an outlier of a snapshot, as far as it is compared.
+type ended struct {
+	at        time.Time
+	rule      Rule // its name, tracker and threshold
+	delay     int64
+	explained *events.Explained
+}
+
+// SnapshotSet makes a run of the outliers of snapshots, each once. file names them. The first
+// error of the snapshots ends it.
+func SnapshotSet(file string, metas iter.Seq2[*snapshot.Meta, error]) (*Set, error) {
 	run := Baseline{File: file}
-	var all []*events.Outlier
+	var all []ended
 	seen := map[string]bool{}
-	for _, m := range metas {
+	for m, err := range metas {
+		if err != nil {
+			return nil, err
+		}
 		run.Host, run.Kernel, run.Version = common(run.Host, m.Host.Name), common(run.Kernel, m.Host.Kernel), common(run.Version, m.Host.Tailcam)
 		run.CPUs = max(run.CPUs, len(m.Coverage))
 		for i := range m.Outliers {
@@ -178,19 +191,19 @@ func SnapshotSet(file string, metas []*snapshot.Meta) (*Set, error) {
 			if o.Cause == events.CauseTimeout || o.Cause == events.CauseTrigger || o.DelayNS < 0 || seen[id] {
 				continue
 			}
+			if len(all) == maxOutliers {
+				return nil, fmt.Errorf("more than %d outliers: name fewer snapshots", maxOutliers)
+			}
 			seen[id] = true
-			all = append(all, o)
+			all = append(all, ended{o.Time, Rule{Name: o.Rule, Track: o.Track, ThresholdNS: o.ThresholdNS}, o.DelayNS, o.Explained})
 		}
 	}
-	switch {
-	case len(all) == 0:
+	if len(all) == 0 {
 		return nil, errors.New("no snapshot has an outlier that ended")
-	case len(all) > maxOutliers:
-		return nil, fmt.Errorf("more than %d outliers: name fewer snapshots", maxOutliers)
 	}
-	slices.SortStableFunc(all, func(a, b *events.Outlier) int { return a.Time.Compare(b.Time) })
-	run.Time = all[0].Time
-	run.DurationNS = min(max(all[len(all)-1].Time.Sub(run.Time), time.Second), maxRunTime).Nanoseconds()
+	slices.SortStableFunc(all, func(a, b ended) int { return a.at.Compare(b.at) })
+	run.Time = all[0].at
+	run.DurationNS = min(max(all[len(all)-1].at.Sub(run.Time), time.Second), maxRunTime).Nanoseconds()
 	run.SliceNS = run.DurationNS/maxSlices + 1
 	run.addOutliers(all)
 	return &Set{Snapshots, []Baseline{run}}, nil
@@ -205,22 +218,25 @@ func common(a, b string) string {
 }
 
 // addOutliers sorts outliers into rules and slices of time.
-func (b *Baseline) addOutliers(all []*events.Outlier) {
+func (b *Baseline) addOutliers(all []ended) {
 	type slices map[int64]*histogram.Histogram
 	type name struct{ rule, track string }
 	at, counts := map[name]int{}, map[name]slices{}
-	for _, o := range all {
-		n := name{o.Rule, o.Track}
+	for k := range all {
+		o := &all[k]
+		n := name{o.rule.Name, o.rule.Track}
 		i, ok := at[n]
 		if !ok {
 			i = len(b.Rules)
 			at[n], counts[n] = i, slices{}
-			b.Rules = append(b.Rules, Rule{Name: o.Rule, Track: o.Track, ThresholdNS: o.ThresholdNS, TimeoutNS: o.ThresholdNS})
+			b.Rules = append(b.Rules, o.rule)
+			b.Rules[i].TimeoutNS = o.rule.ThresholdNS
 		}
 		rule := &b.Rules[i]
-		rule.ThresholdNS, rule.TimeoutNS = min(rule.ThresholdNS, o.ThresholdNS), max(rule.TimeoutNS, o.ThresholdNS)
-		v := Verdict{AtNS: min(max(o.Time.Sub(b.Time).Nanoseconds(), 0), b.DurationNS), DelayNS: o.DelayNS}
-		if e := o.Explained; e != nil {
+		// The least and the largest threshold that an outlier had.
+		rule.ThresholdNS, rule.TimeoutNS = min(rule.ThresholdNS, o.rule.ThresholdNS), max(rule.TimeoutNS, o.rule.ThresholdNS)
+		v := Verdict{AtNS: min(max(o.at.Sub(b.Time).Nanoseconds(), 0), b.DurationNS), DelayNS: o.delay}
+		if e := o.explained; e != nil {
 			v.Cause, v.By, v.ByKind = e.Cause, e.By, e.ByKind
 			rule.Verdicts = append(rule.Verdicts, v)
 		}
@@ -229,7 +245,7 @@ func (b *Baseline) addOutliers(all []*events.Outlier) {
 		if counts[n][slot] == nil {
 			counts[n][slot] = &histogram.Histogram{}
 		}
-		counts[n][slot].Add(uint64(o.DelayNS), 1)
+		counts[n][slot].Add(uint64(o.delay), 1)
 	}
 	for n, i := range at {
 		for slot := range b.DurationNS/b.SliceNS + 1 {

@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -119,9 +120,19 @@ func outliersOf(n int, delay time.Duration, byHog float64, threshold time.Durati
 	return list
 }
 
+func each(list []*snapshot.Meta) iter.Seq2[*snapshot.Meta, error] {
+	return func(yield func(*snapshot.Meta, error) bool) {
+		for _, m := range list {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
 func TestSnapshotSets(t *testing.T) {
 	set := func(list []*snapshot.Meta) *Set {
-		s, err := SnapshotSet("x", list)
+		s, err := SnapshotSet("x", each(list))
 		assert.NilError(t, err)
 		return s
 	}
@@ -138,7 +149,7 @@ func TestSnapshotSets(t *testing.T) {
 	c, err = CompareSets([]*Set{set(outliersOf(200, 10*time.Millisecond, 0.5, 5e6))}, set(outliersOf(200, 10*time.Millisecond, 0.5, 9e6)))
 	assert.NilError(t, err)
 	assert.Check(t, len(c.Rules[0].Delays) == 0 && strings.Contains(c.Rules[0].Note, "thresholds differ"), "%+v", c.Rules[0])
-	_, err = SnapshotSet("x", []*snapshot.Meta{{ID: "by hand"}})
+	_, err = SnapshotSet("x", each([]*snapshot.Meta{{ID: "by hand"}}))
 	assert.Check(t, is.ErrorContains(err, "no snapshot has an outlier that ended"))
 }
 
