@@ -45,7 +45,7 @@ func ReadSet(path string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	var head struct {
 		Schema string `json:"schema"`
 	}
@@ -219,16 +219,16 @@ func common(a, b string) string {
 
 // addOutliers sorts outliers into rules and slices of time.
 func (b *Baseline) addOutliers(all []ended) {
-	type slices map[int64]*histogram.Histogram
+	type slots map[int64]*histogram.Histogram
 	type name struct{ rule, track string }
-	at, counts := map[name]int{}, map[name]slices{}
+	at, counts := map[name]int{}, map[name]slots{}
 	for k := range all {
 		o := &all[k]
 		n := name{o.rule.Name, o.rule.Track}
 		i, ok := at[n]
 		if !ok {
 			i = len(b.Rules)
-			at[n], counts[n] = i, slices{}
+			at[n], counts[n] = i, slots{}
 			b.Rules = append(b.Rules, o.rule)
 			b.Rules[i].TimeoutNS = o.rule.ThresholdNS
 		}
