@@ -37,6 +37,10 @@ const (
 	boostSaved = 2 * time.Second
 )
 
+// boostAgain is how often threads that have begun since are raised. They start with ordinary
+// priority, and one that a snapshot waits for may not get a CPU for a second.
+const boostAgain = time.Millisecond
+
 // boostPoll is how often the CPU time of a raised process is looked at, at least.
 const boostPoll = 5 * time.Millisecond
 
@@ -65,6 +69,7 @@ type Boost struct {
 	since    time.Duration           // b.cpu then
 	most     time.Duration           // CPU time for which it may be raised now
 	timer    *time.Timer
+	again    *time.Timer
 	saved    time.Duration // CPU time for which it may be raised
 	counted  time.Time     // saved is as of then
 	baseNice int32
@@ -162,6 +167,7 @@ func (b *Boost) Start() {
 	b.raised, b.since = make(map[int]*unix.SchedAttr), b.cpu()
 	b.raiseAll()
 	b.timer = time.AfterFunc(max(b.most/time.Duration(runtime.NumCPU()), boostPoll), b.expire)
+	b.again = time.AfterFunc(boostAgain, b.raiseAgain)
 }
 
 // Refresh raises threads that have begun since, if the process is raised; it reports
@@ -190,6 +196,16 @@ func (b *Boost) End() {
 		b.stats.Completed++
 		b.giveBack()
 	}
+}
+
+func (b *Boost) raiseAgain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.raised == nil {
+		return
+	}
+	b.raiseAll()
+	b.again.Reset(boostAgain)
 }
 
 func (b *Boost) expire() {
@@ -237,6 +253,7 @@ func (b *Boost) raiseAll() {
 // giveBack gives raised threads back what they had, unless they have changed it themselves.
 func (b *Boost) giveBack() {
 	b.timer.Stop()
+	b.again.Stop()
 	used := b.cpu() - b.since
 	b.saved -= used
 	b.stats.CPU += used

@@ -175,16 +175,13 @@ func (t *Table) cmdlines(tids []int) map[Started]string {
 	}
 	var wanted []Started
 	for _, tid := range tids {
-		known, ok := t.identities.Load(tid)
-		if ok && time.Now().Before(known.until) {
-			continue // if another process has its number by now, that one is asked about alone
-		}
 		text, err := os.ReadFile(filepath.Join(t.opts.Proc, strconv.Itoa(tid), "stat"))
 		if err != nil {
 			continue // exited
 		}
 		now, err := parseStat(text)
-		if err != nil || now.kernel || now.exiting {
+		known, ok := t.identities.Load(tid)
+		if err != nil || now.kernel || now.exiting || ok && known.life == now.life && time.Now().Before(known.until) {
 			continue
 		}
 		wanted = append(wanted, Started{tid, now.start})
