@@ -118,7 +118,7 @@ type PolicyJSON struct {
 	Burst    int   `json:"burst"`
 }
 
-// ActionBoundsJSON is rules.ActionBounds; 0: no limit.
+// ActionBoundsJSON is rules.ActionBounds; 0: no limit by it.
 type ActionBoundsJSON struct {
 	MaxCPUNS  int64 `json:"max_cpu_ns,omitempty"`
 	MaxMemory int64 `json:"max_memory_bytes,omitempty"`
@@ -132,12 +132,10 @@ type ActionJSON struct {
 	User      string   `json:"user,omitempty"`
 	On        string   `json:"on"`
 
-	If            *ConditionJSON   `json:"if,omitempty"`
-	StopOnFailure bool             `json:"stop_on_failure,omitempty"`
-	Limit         *ActionLimitJSON `json:"limit,omitempty"`
-	MaxCPUNS      int64            `json:"max_cpu_ns,omitempty"` // 0: that of the configuration, and so below
-	MaxMemory     int64            `json:"max_memory_bytes,omitempty"`
-	MaxOutput     int64            `json:"max_output_bytes,omitempty"`
+	If               *ConditionJSON   `json:"if,omitempty"`
+	StopOnFailure    bool             `json:"stop_on_failure,omitempty"`
+	Limit            *ActionLimitJSON `json:"limit,omitempty"`
+	ActionBoundsJSON                  // 0: those of the configuration
 }
 
 // ConditionJSON is rules.Condition.
@@ -210,7 +208,8 @@ func NewRuleJSON(r *rules.Rule) RuleJSON {
 		out.Actions = append(out.Actions, actionJSON(&a))
 	}
 	if b := r.ActionLimits; b != nil {
-		out.ActionLimits = &ActionBoundsJSON{MaxCPUNS: int64(b.MaxCPU), MaxMemory: b.MaxMemory, MaxOutput: b.MaxOutput}
+		limits := boundsJSON(b)
+		out.ActionLimits = &limits
 	}
 	return out
 }
@@ -218,7 +217,7 @@ func NewRuleJSON(r *rules.Rule) RuleJSON {
 func actionJSON(a *rules.Action) ActionJSON {
 	out := ActionJSON{
 		Run: a.Run, TimeoutNS: int64(a.Timeout), User: a.User, On: a.On, StopOnFailure: a.StopOnFailure,
-		MaxCPUNS: int64(a.MaxCPU), MaxMemory: a.MaxMemory, MaxOutput: a.MaxOutput,
+		ActionBoundsJSON: boundsJSON(&a.ActionBounds),
 	}
 	if c := a.If; c != nil {
 		out.If = &ConditionJSON{
@@ -230,6 +229,10 @@ func actionJSON(a *rules.Action) ActionJSON {
 		out.Limit = &ActionLimitJSON{EveryNS: int64(l.Every), Burst: l.Burst, Per: l.Per}
 	}
 	return out
+}
+
+func boundsJSON(b *rules.ActionBounds) ActionBoundsJSON {
+	return ActionBoundsJSON{MaxCPUNS: int64(b.MaxCPU), MaxMemory: b.MaxMemory, MaxOutput: b.MaxOutput}
 }
 
 func adaptiveJSON(a *rules.Adaptive) *AdaptiveJSON {
