@@ -27,10 +27,14 @@ type Action struct {
 	// StopOnFailure: if it fails, the actions behind it in the same list do not run.
 	StopOnFailure bool
 	Limit         *ActionLimit // how often it runs; nil: always
-	// Limits of one run; 0: the daemon's, actions.max_cpu and so on.
-	MaxCPU    time.Duration // CPU time of everything that it starts
-	MaxMemory int64         // bytes, of everything that it starts
-	MaxOutput int64         // bytes that it prints; more is dropped
+	ActionBounds               // of one run; 0: the daemon's, actions.max_cpu and so on
+}
+
+// ActionBounds limits what actions use.
+type ActionBounds struct {
+	MaxCPU    time.Duration // CPU time of everything that they start
+	MaxMemory int64         // bytes, of everything that they start
+	MaxOutput int64         // bytes that they print; more is dropped
 }
 
 // SharedAction is an action of no rule in particular.
@@ -70,8 +74,45 @@ const (
 	MaxActionBytes  = 1 << 40
 )
 
-var actionKeys = []string{
-	"run", "timeout", "user", "on", "if", "on_failure", "every", "burst", "per", "max_cpu", "max_memory", "max_output",
+var (
+	boundKeys  = []string{"max_cpu", "max_memory", "max_output"}
+	actionKeys = append([]string{"run", "timeout", "user", "on", "if", "on_failure", "every", "burst", "per"}, boundKeys...)
+)
+
+// ruleActions reads the actions of a rule, and what limits all of them.
+func (r *reader) ruleActions(keys map[string]entry, rule *Rule) {
+	actions, has := keys["actions"]
+	e, limited := keys["action_limits"]
+	if limited {
+		rule.ActionLimits = &ActionBounds{}
+		limits := r.mapping(e.value, "action_limits", boundKeys)
+		r.actionBounds(limits, rule.ActionLimits)
+		if limits != nil && len(limits) == 0 {
+			r.fail(e.value, strings.Join(boundKeys, ", "), "action_limits is empty")
+		}
+		if !has {
+			r.fail(e.key, "actions beside it", "action_limits, but the rule has no actions")
+		}
+	}
+	if has {
+		rule.Actions = r.actionsOf(actions.value, rule)
+	}
+}
+
+// notAbove rejects a limit of an action that its rule does not leave it.
+func (r *reader) notAbove(keys map[string]entry, a, rule *ActionBounds) {
+	for _, b := range []struct {
+		key       string
+		own, most int64
+	}{
+		{"max_cpu", int64(a.MaxCPU), int64(rule.MaxCPU)},
+		{"max_memory", a.MaxMemory, rule.MaxMemory},
+		{"max_output", a.MaxOutput, rule.MaxOutput},
+	} {
+		if e, ok := keys[b.key]; ok && b.most > 0 && b.own > b.most {
+			r.fail(e.value, "at most that of action_limits", "%s %s is above that of its rule", b.key, cut(e.value.Value))
+		}
+	}
 }
 
 // actionsOf reads the actions of a rule; nil: of all.
@@ -124,7 +165,10 @@ func (r *reader) action(n *yaml.Node, rule *Rule) []Action {
 		a.StopOnFailure = r.word(e.value, "on_failure", []string{"stop", "continue"}) == "stop"
 	}
 	a.Limit = r.actionLimit(keys)
-	r.actionBounds(keys, &a)
+	r.actionBounds(keys, &a.ActionBounds)
+	if rule != nil && rule.ActionLimits != nil {
+		r.notAbove(keys, &a.ActionBounds, rule.ActionLimits)
+	}
 	on := r.actionOn(n, keys, rule)
 	if e, ok := keys["if"]; ok {
 		a.If = r.actionIf(e.value, rule, on)
@@ -192,8 +236,8 @@ func (r *reader) actionLimit(keys map[string]entry) *ActionLimit {
 	return l
 }
 
-// actionBounds reads the limits of one run.
-func (r *reader) actionBounds(keys map[string]entry, a *Action) {
+// actionBounds reads limits of what is used.
+func (r *reader) actionBounds(keys map[string]entry, a *ActionBounds) {
 	if e, ok := keys["max_cpu"]; ok {
 		a.MaxCPU = r.duration(e.value, "max_cpu", time.Second, maxActionCPU)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, priority, extend"
+	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, action_limits, priority, extend"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"unit, not_unit, container, not_container, pod, not_pod, namespace, not_namespace, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
@@ -50,7 +50,7 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is empty; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, priority, extend"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, action_limits, priority, extend"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: plain values\nf:1:12: anchors and aliases are not supported; allowed: plain values"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: plain values"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: values without a tag`},
@@ -286,6 +286,18 @@ var badInput = []struct{ yaml, want string }{
 			"\nf:1:127: max_cpu is zero; allowed: a duration from 1s to 24h, such as 5ms" +
 			"\nf:1:143: max_memory 1KiB is too small; allowed: a size from 16MiB to 1TiB, such as 64MiB" +
 			"\n" + `f:1:161: max_output "lots" is not a size; allowed: a size from 1 to 1TiB, such as 64MiB`},
+	{rule("block", "action_limits: {max_cpu: 1s}"), "f:1:49: action_limits, but the rule has no actions; allowed: actions beside it"},
+	{rule("block", "action_limits: {}, actions: [{run: /bin/save}]"), "f:1:64: action_limits is empty; allowed: max_cpu, max_memory, max_output"},
+	{rule("block", "action_limits: 64MiB, actions: [{run: /bin/save}]"), "f:1:64: action_limits is a string; allowed: a mapping with max_cpu, max_memory, max_output"},
+	{rule("block", "action_limits: {max_cpu: 1ms, max_memory: 1KiB, max_output: -1, timeout: 5s}, actions: [{run: /bin/save}]"),
+		"f:1:74: max_cpu 1ms is too short; allowed: a duration from 1s to 24h, such as 5ms" +
+			"\nf:1:91: max_memory 1KiB is too small; allowed: a size from 16MiB to 1TiB, such as 64MiB" +
+			"\n" + `f:1:109: max_output "-1" is not a size; allowed: a size from 1 to 1TiB, such as 64MiB` +
+			"\n" + `f:1:113: unknown key "timeout"; allowed: max_cpu, max_memory, max_output`},
+	{rule("block", "action_limits: {max_cpu: 2s, max_memory: 64MiB, max_output: 1KiB}, actions: [{run: /bin/save, max_cpu: 3s, max_memory: 65MiB, max_output: 2KiB}]"),
+		"f:1:152: max_cpu 3s is above that of its rule; allowed: at most that of action_limits" +
+			"\nf:1:168: max_memory 65MiB is above that of its rule; allowed: at most that of action_limits" +
+			"\nf:1:187: max_output 2KiB is above that of its rule; allowed: at most that of action_limits"},
 	{rule("block", "snapshot: false, actions: [{run: /bin/save}]"), "f:1:76: action runs on snapshots, but the rule has snapshot: false; allowed: on: outlier, or snapshots"},
 }
 

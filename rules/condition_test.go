@@ -50,7 +50,7 @@ func TestSharedActions(t *testing.T) {
 		"rules: [{name: a, track: block, threshold: 1ms}]\nactions:\n- run: /bin/save\n  if: {rule: 'a*'}")
 	assert.Assert(t, !anyErrors(errs), "%v", errs)
 	send := Action{
-		Run: []string{"/bin/send"}, Timeout: 30 * time.Second, On: OnTrigger, StopOnFailure: true, MaxMemory: 64 << 20,
+		Run: []string{"/bin/send"}, Timeout: 30 * time.Second, On: OnTrigger, StopOnFailure: true, ActionBounds: ActionBounds{MaxMemory: 64 << 20},
 		Limit: &ActionLimit{Every: time.Hour, Burst: 1, Per: []ActionKey{PerRule, PerCulprit}},
 	}
 	again := send
@@ -62,4 +62,18 @@ func TestSharedActions(t *testing.T) {
 
 	_, errs = set("actions: [{run: /bin/nothing}]", "actions: []")
 	assert.Check(t, len(errs["a"]) == 1 && len(errs["b"]) == 1, "%v", errs)
+}
+
+// TestActionLimits: a rule's limits, of its own, of a trigger, and of a layer.
+func TestActionLimits(t *testing.T) {
+	base := source{file: "a", machine: testMachine{}, data: []byte(`rules:
+- {name: a, track: block, threshold: 1ms, action_limits: {max_cpu: 30s}, actions: [{run: /bin/save, max_cpu: 30s}, {run: /bin/save}]}
+- {name: b, track: trigger, on: oom, action_limits: {max_memory: 256MiB, max_output: 64KiB}, actions: [{run: /bin/save}]}
+`)}
+	layer := source{file: "b", machine: testMachine{}, data: []byte("rules: [{extend: a, action_limits: {max_cpu: 1m, max_output: 1KiB}}]")}
+	got, errs := readSources([]source{base, layer})
+	assert.Assert(t, !anyErrors(errs), "%v", errs)
+	assert.DeepEqual(t, got.rules[0].ActionLimits, &ActionBounds{MaxCPU: time.Minute, MaxOutput: 1 << 10})
+	assert.DeepEqual(t, got.rules[1].ActionLimits, &ActionBounds{MaxMemory: 256 << 20, MaxOutput: 64 << 10})
+	assert.Check(t, len(got.rules[0].Actions) == 2 && got.rules[0].Actions[0].MaxCPU == 30*time.Second && got.rules[0].Actions[1].MaxCPU == 0)
 }

@@ -31,7 +31,7 @@ var (
 	fileKeys = []string{"rules", "disable", "actions"}
 	ruleKeys = []string{"name", "track", "attach", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when",
 		"exit_when", "labels", "forget_after",
-		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "on", "target", "snapshot", "actions", "priority", "extend"}
+		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "on", "target", "snapshot", "actions", "action_limits", "priority", "extend"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 )
@@ -91,9 +91,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 		priority, _ := r.number(e.value, "priority", 0, maxPriority)
 		rule.Priority = int(priority)
 	}
-	if e, ok := keys["actions"]; ok {
-		rule.Actions = r.actionsOf(e.value, &rule)
-	}
+	r.ruleActions(keys, &rule)
 	return rule
 }
 

@@ -203,5 +203,7 @@ type Rule struct {
 	Stacks    []Stack
 	Snapshot  SnapshotPolicy
 	Actions   []Action
-	Pos       Position
+	// ActionLimits are of all Actions together that one snapshot or outlier starts; nil: none.
+	ActionLimits *ActionBounds
+	Pos          Position
 }

@@ -114,7 +114,7 @@ var kernelMessages = []KernelMessage{HungTask, SoftLockup, HardLockup, RCUStall}
 
 // Keys of the mappings of a trigger.
 var (
-	triggerKeys = []string{"name", "track", "on", "target", "snapshot", "actions", "extend"}
+	triggerKeys = []string{"name", "track", "on", "target", "snapshot", "actions", "action_limits", "extend"}
 	probeLimits = []string{"threshold", "timeout"}
 	targetKeys  = []string{"pid", "cgroup", "unit", "container", "pod", "namespace", "last"}
 	sources     = []string{sourcePSI, sourceKmsg, sourceOOM, sourceProbe, sourceCoredump, sourceAlert, sourceSLO}
@@ -159,9 +159,7 @@ func (r *reader) trigger(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	if e, ok := keys["snapshot"]; ok {
 		r.snapshot(e.value, &rule.Snapshot)
 	}
-	if e, ok := keys["actions"]; ok {
-		rule.Actions = r.actionsOf(e.value, rule)
-	}
+	r.ruleActions(keys, rule)
 }
 
 // source reads on: the name of a source without settings, or one with them.

@@ -72,7 +72,7 @@ func TestBadTriggers(t *testing.T) {
 		{`on: {psi: {cpu: "some 1ms 11s"}}`, `f:1:51: cpu: window 11s is too long` + psi},
 		{`on: {psi: {cpu: "some 1ms 1s", cgroup: /a/../b}}`, `f:1:74: invalid cgroup "/a/../b"; allowed: a path below the root of cgroup v2, such as /system.slice/nginx.service, without globs`},
 		{"on: oom, threshold: 1ms", "f:1:44: threshold does not apply to this trigger; allowed: on: {probe: …}"},
-		{"on: oom, when: {pid: 4}", "f:1:44: when does not apply to track trigger; allowed: name, track, on, target, snapshot, actions, extend"},
+		{"on: oom, when: {pid: 4}", "f:1:44: when does not apply to track trigger; allowed: name, track, on, target, snapshot, actions, action_limits, extend"},
 		{"on: oom, target: {pid: 4, unit: a.service}", "f:1:61: unit cannot be combined with pid; allowed: pid alone, or conditions without pid"},
 		{"on: oom, target: {cgroup: a}", `f:1:61: cgroup "a" does not begin with /; allowed: a cgroup v2 path from its root, such as /system.slice/**`},
 		{"on: {probe: {}}", "f:1:47: probe needs one of http and tcp; allowed: http: URL, or tcp: HOST:PORT"},

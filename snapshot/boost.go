@@ -37,6 +37,10 @@ const (
 	boostSaved = 2 * time.Second
 )
 
+// boostAgain is how often threads that have begun since are raised. They start with ordinary
+// priority, and one that a snapshot waits for may not get a CPU for a second.
+const boostAgain = time.Millisecond
+
 // boostPoll is how often the CPU time of a raised process is looked at, at least.
 const boostPoll = 5 * time.Millisecond
 
@@ -65,9 +69,33 @@ type Boost struct {
 	since    time.Duration           // b.cpu then
 	most     time.Duration           // CPU time for which it may be raised now
 	timer    *time.Timer
+	again    *time.Timer
 	saved    time.Duration // CPU time for which it may be raised
 	counted  time.Time     // saved is as of then
 	baseNice int32
+	stats    BoostStats
+}
+
+// BoostStats is what a Boost does and has done.
+type BoostStats struct {
+	RealTime  bool          // raised threads have SCHED_RR; else niceness -20
+	Raised    bool          // now
+	Completed uint64        // times it was raised until the snapshots were complete
+	Expired   uint64        // times it gave back earlier, at its limit
+	Refused   uint64        // times it was not raised on an overloaded machine: it had been for too much of the time
+	CPU       time.Duration // CPU time of the process while it was raised
+}
+
+// Stats returns what it does and has done. It must not be called on nil.
+func (b *Boost) Stats() BoostStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.stats
+	s.RealTime, s.Raised = b.realTime, b.raised != nil
+	if s.Raised {
+		s.CPU += b.cpu() - b.since
+	}
+	return s
 }
 
 // NewBoost returns a Boost that gives back after limit of CPU time at the latest: what waits
@@ -125,7 +153,11 @@ func (b *Boost) Start() {
 		return
 	}
 	b.count()
-	if b.most = min(b.limit, b.saved); b.most <= 0 || !b.overloaded() {
+	if !b.overloaded() {
+		return
+	}
+	if b.most = min(b.limit, b.saved); b.most <= 0 {
+		b.stats.Refused++
 		return
 	}
 	b.to = raisedShare
@@ -135,6 +167,7 @@ func (b *Boost) Start() {
 	b.raised, b.since = make(map[int]*unix.SchedAttr), b.cpu()
 	b.raiseAll()
 	b.timer = time.AfterFunc(max(b.most/time.Duration(runtime.NumCPU()), boostPoll), b.expire)
+	b.again = time.AfterFunc(boostAgain, b.raiseAgain)
 }
 
 // Refresh raises threads that have begun since, if the process is raised; it reports
@@ -159,9 +192,20 @@ func (b *Boost) End() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.users--; b.users == 0 {
+	if b.users--; b.users == 0 && b.raised != nil {
+		b.stats.Completed++
 		b.giveBack()
 	}
+}
+
+func (b *Boost) raiseAgain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.raised == nil {
+		return
+	}
+	b.raiseAll()
+	b.again.Reset(boostAgain)
 }
 
 func (b *Boost) expire() {
@@ -174,6 +218,7 @@ func (b *Boost) expire() {
 		b.timer.Reset(max(left/time.Duration(runtime.NumCPU()), boostPoll))
 		return
 	}
+	b.stats.Expired++
 	b.giveBack()
 }
 
@@ -205,13 +250,13 @@ func (b *Boost) raiseAll() {
 	}
 }
 
-// giveBack gives threads back what they had, unless they have changed it themselves.
+// giveBack gives raised threads back what they had, unless they have changed it themselves.
 func (b *Boost) giveBack() {
-	if b.raised == nil {
-		return
-	}
 	b.timer.Stop()
-	b.saved -= b.cpu() - b.since
+	b.again.Stop()
+	used := b.cpu() - b.since
+	b.saved -= used
+	b.stats.CPU += used
 	b.counted = b.now()
 	for tid, before := range b.raised {
 		now, err := unix.SchedGetAttr(tid, 0)

@@ -102,7 +102,7 @@ func TestBoost(t *testing.T) {
 	assert.Check(t, err == nil && strings.Contains(string(out), "SCHED_OTHER"), "a child has %s, %v", out, err)
 
 	b.End()
-	assert.Check(t, b.Refresh(), "given back before the last End")
+	assert.Check(t, b.Refresh() && b.Stats().Raised, "given back before the last End")
 	b.End()
 	notRaised(t)
 	a, err = unix.SchedGetAttr(late, 0)
@@ -139,6 +139,9 @@ func TestBoostIsLimited(t *testing.T) {
 	notRaised(t)
 	b.End()
 	notRaised(t)
+	s := b.Stats()
+	assert.Check(t, s.Expired == 1 && s.Refused == 1 && s.Completed == 1 && !s.Raised && s.RealTime == b.realTime, "%+v", s)
+	assert.Check(t, s.CPU >= 20*time.Millisecond, "%s of CPU time", s.CPU)
 
 	var none *Boost
 	none.Start()

@@ -121,7 +121,12 @@ func (m *Manager) step() time.Duration {
 		release = true // before the records are overwritten
 	}
 	// Do not wait for future records, whatever an outlier says.
-	err := m.opts.Guard.Do(guard.Snapshot, func() error { return m.drainTo(min(need, now), release) })
+	err := m.opts.Guard.Do(guard.Snapshot, func() error {
+		if len(due) == 0 {
+			return m.drainNow(min(need, now), release)
+		}
+		return m.drainTo(min(need, now), release)
+	})
 	if err != nil {
 		note := fmt.Sprintf("the recorder could not be read: %v", err)
 		m.addNote(append(open, due...), note)
@@ -129,6 +134,7 @@ func (m *Manager) step() time.Duration {
 	for _, w := range due {
 		m.enqueue(w)
 	}
+	m.lookUpEarly(open)
 	for _, w := range open {
 		if w.boosted && w.deadline > now+uint64(boostedWait) {
 			w.boosted = false
@@ -203,6 +209,16 @@ func (m *Manager) ring() int {
 	return defaultRing
 }
 
+// drainNow makes room for the history of further outliers. It waits for nothing: what is just
+// being written is read before a window ends.
+func (m *Manager) drainNow(mono uint64, release bool) error {
+	unread := mono > 0 && len(m.history.cpus) == 0
+	if !release && !unread && m.history.frozen >= mono {
+		return nil
+	}
+	return m.counted(m.drain(m.opts.Recorder.FreezeNow))
+}
+
 // drainTo drains until everything before mono has been read. If an outlier has already
 // frozen one of the two banks, the other one is needed as well.
 func (m *Manager) drainTo(mono uint64, release bool) error {
@@ -213,21 +229,28 @@ func (m *Manager) drainTo(mono uint64, release bool) error {
 			return nil
 		}
 		release = false
-		if err := m.drain(); err != nil {
-			m.mu.Lock()
-			m.stats.DrainErrors++
-			m.mu.Unlock()
-			m.drainLimit.error(m.log, time.Now(), "cannot read the flight recorder; snapshots lack what it held", zap.Error(err))
+		if err := m.counted(m.drain(m.opts.Recorder.Freeze)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// counted counts and logs a drain that failed.
+func (m *Manager) counted(err error) error {
+	if err != nil {
+		m.mu.Lock()
+		m.stats.DrainErrors++
+		m.mu.Unlock()
+		m.drainLimit.error(m.log, time.Now(), "cannot read the flight recorder; snapshots lack what it held", zap.Error(err))
+	}
+	return err
+}
+
 // drain appends the recorder's records to the history and releases what outliers had
 // kept.
-func (m *Manager) drain() error {
-	frozen, err := m.opts.Recorder.Freeze()
+func (m *Manager) drain(freeze func() (mono uint64, err error)) error {
+	frozen, err := freeze()
 	if err != nil {
 		return fmt.Errorf("freeze recorder: %w", err)
 	}
@@ -251,7 +274,7 @@ func (m *Manager) drain() error {
 func (m *Manager) collect(w *window) job {
 	clock := m.opts.Clock()
 	j := job{
-		answer: w.answer, clock: clock,
+		answer: w.answer, clock: clock, early: w.early,
 		meta: Meta{
 			Version: Version, Notes: []string{}, ID: w.id, Time: w.time, Rule: w.rule,
 			Reason: w.reason, Host: m.opts.Host, Outliers: w.request.outliers,

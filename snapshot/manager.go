@@ -155,6 +155,7 @@ type window struct {
 	answer   chan Done // TakeNow only
 	deadline uint64    // collect at this time: request.to, or now when stopping
 	boosted  bool      // Boost.End is still to be called
+	early    *early    // nil: not begun; used by Run only
 }
 
 // New validates the options. Run does the work.

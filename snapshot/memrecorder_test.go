@@ -77,6 +77,8 @@ func (m *memRecorder) Freeze() (uint64, error) {
 	return m.frozenAt, nil
 }
 
+func (m *memRecorder) FreezeNow() (uint64, error) { return m.Freeze() }
+
 func (m *memRecorder) Drain() (Drained, error) {
 	if m.drains != nil {
 		m.drains()

@@ -9,11 +9,14 @@ import (
 // Recorder is the flight recorder: one ring of fixed-size records per CPU. The kernel
 // side keeps the records around an outlier until they are drained.
 //
-// Only one goroutine at a time may call Freeze, Drain and Release.
+// Only one goroutine at a time may call FreezeNow, Freeze, Drain and Release.
 type Recorder interface {
 	// Freeze starts a drain. It returns the time (CLOCK_MONOTONIC) up to which Drain
 	// will read.
 	Freeze() (mono uint64, err error)
+	// FreezeNow is Freeze for a Drain that does not wait for programs that have read the
+	// clock and not begun their record: the time is before that, and the next drain has them.
+	FreezeNow() (mono uint64, err error)
 	// Drain reads the records not read before. Those of each CPU are ordered by time,
 	// split into several streams where records are missing.
 	Drain() (Drained, error)

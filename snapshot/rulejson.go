@@ -8,25 +8,27 @@ import (
 
 // RuleJSON is a compiled rule, with defaults, in the stable format of snapshot.json.
 type RuleJSON struct {
-	Name        string           `json:"name"`
-	Track       rules.Track      `json:"track"`
-	Attach      rules.Attach     `json:"attach,omitempty"` // track syscall
-	ThresholdNS int64            `json:"threshold_ns"`     // 0: none
-	Adaptive    *AdaptiveJSON    `json:"adaptive,omitempty"`
-	Histogram   *HistogramJSON   `json:"histogram,omitempty"`
-	TimeoutNS   int64            `json:"timeout_ns,omitempty"`
-	RepeatNS    int64            `json:"repeat_ns,omitempty"`
-	Ratchet     bool             `json:"ratchet,omitempty"`
-	Paused      bool             `json:"paused,omitempty"`
-	Priority    int              `json:"priority"`
-	Pair        *PairJSON        `json:"pair,omitempty"`
-	Trigger     *TriggerJSON     `json:"trigger,omitempty"`
-	When        MatchJSON        `json:"when"`
-	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
-	Stacks      []rules.Stack    `json:"stacks,omitempty"`
-	Snapshot    PolicyJSON       `json:"snapshot"`
-	Actions     []ActionJSON     `json:"actions,omitempty"`
-	Source      RulePositionJSON `json:"source"`
+	Name        string         `json:"name"`
+	Track       rules.Track    `json:"track"`
+	Attach      rules.Attach   `json:"attach,omitempty"` // track syscall
+	ThresholdNS int64          `json:"threshold_ns"`     // 0: none
+	Adaptive    *AdaptiveJSON  `json:"adaptive,omitempty"`
+	Histogram   *HistogramJSON `json:"histogram,omitempty"`
+	TimeoutNS   int64          `json:"timeout_ns,omitempty"`
+	RepeatNS    int64          `json:"repeat_ns,omitempty"`
+	Ratchet     bool           `json:"ratchet,omitempty"`
+	Paused      bool           `json:"paused,omitempty"`
+	Priority    int            `json:"priority"`
+	Pair        *PairJSON      `json:"pair,omitempty"`
+	Trigger     *TriggerJSON   `json:"trigger,omitempty"`
+	When        MatchJSON      `json:"when"`
+	Overrides   []OverrideJSON `json:"overrides,omitempty"`
+	Stacks      []rules.Stack  `json:"stacks,omitempty"`
+	Snapshot    PolicyJSON     `json:"snapshot"`
+	Actions     []ActionJSON   `json:"actions,omitempty"`
+	// ActionLimits are of all actions together that one snapshot or outlier starts.
+	ActionLimits *ActionBoundsJSON `json:"action_limits,omitempty"`
+	Source       RulePositionJSON  `json:"source"`
 }
 
 // MatchJSON is rules.Match; absent fields match everything.
@@ -116,6 +118,13 @@ type PolicyJSON struct {
 	Burst    int   `json:"burst"`
 }
 
+// ActionBoundsJSON is rules.ActionBounds; 0: no limit by it.
+type ActionBoundsJSON struct {
+	MaxCPUNS  int64 `json:"max_cpu_ns,omitempty"`
+	MaxMemory int64 `json:"max_memory_bytes,omitempty"`
+	MaxOutput int64 `json:"max_output_bytes,omitempty"`
+}
+
 // ActionJSON is rules.Action.
 type ActionJSON struct {
 	Run       []string `json:"run"`
@@ -123,12 +132,10 @@ type ActionJSON struct {
 	User      string   `json:"user,omitempty"`
 	On        string   `json:"on"`
 
-	If            *ConditionJSON   `json:"if,omitempty"`
-	StopOnFailure bool             `json:"stop_on_failure,omitempty"`
-	Limit         *ActionLimitJSON `json:"limit,omitempty"`
-	MaxCPUNS      int64            `json:"max_cpu_ns,omitempty"` // 0: that of the configuration, and so below
-	MaxMemory     int64            `json:"max_memory_bytes,omitempty"`
-	MaxOutput     int64            `json:"max_output_bytes,omitempty"`
+	If               *ConditionJSON   `json:"if,omitempty"`
+	StopOnFailure    bool             `json:"stop_on_failure,omitempty"`
+	Limit            *ActionLimitJSON `json:"limit,omitempty"`
+	ActionBoundsJSON                  // 0: those of the configuration
 }
 
 // ConditionJSON is rules.Condition.
@@ -200,13 +207,17 @@ func NewRuleJSON(r *rules.Rule) RuleJSON {
 	for _, a := range r.Actions {
 		out.Actions = append(out.Actions, actionJSON(&a))
 	}
+	if b := r.ActionLimits; b != nil {
+		limits := boundsJSON(b)
+		out.ActionLimits = &limits
+	}
 	return out
 }
 
 func actionJSON(a *rules.Action) ActionJSON {
 	out := ActionJSON{
 		Run: a.Run, TimeoutNS: int64(a.Timeout), User: a.User, On: a.On, StopOnFailure: a.StopOnFailure,
-		MaxCPUNS: int64(a.MaxCPU), MaxMemory: a.MaxMemory, MaxOutput: a.MaxOutput,
+		ActionBoundsJSON: boundsJSON(&a.ActionBounds),
 	}
 	if c := a.If; c != nil {
 		out.If = &ConditionJSON{
@@ -218,6 +229,10 @@ func actionJSON(a *rules.Action) ActionJSON {
 		out.Limit = &ActionLimitJSON{EveryNS: int64(l.Every), Burst: l.Burst, Per: l.Per}
 	}
 	return out
+}
+
+func boundsJSON(b *rules.ActionBounds) ActionBoundsJSON {
+	return ActionBoundsJSON{MaxCPUNS: int64(b.MaxCPU), MaxMemory: b.MaxMemory, MaxOutput: b.MaxOutput}
 }
 
 func adaptiveJSON(a *rules.Adaptive) *AdaptiveJSON {

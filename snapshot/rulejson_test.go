@@ -20,6 +20,7 @@ func TestRuleJSONIsWhole(t *testing.T) {
 		{rules.Action{}, ActionJSON{}},
 		{rules.Condition{}, ConditionJSON{}},
 		{rules.ActionLimit{}, ActionLimitJSON{}},
+		{rules.ActionBounds{}, ActionBoundsJSON{}},
 		{rules.Adaptive{}, AdaptiveJSON{}},
 		{rules.Histogram{}, HistogramJSON{}},
 		{rules.PairSpec{}, PairJSON{}},

@@ -94,13 +94,24 @@ func ReadNames(dir string) (*Names, error) {
 	return &n, nil
 }
 
-// lookUpNames looks up names for the references of a trace.
+// lookUpNames looks up names for the references of a trace, but for those that were looked up
+// while its window went on.
 func (m *Manager) lookUpNames(j *job) Names {
+	n := Names{Version: NamesVersion, Tasks: []NamedTask{}}
 	if m.opts.Names == nil {
-		return Names{Version: NamesVersion, Tasks: []NamedTask{}}
+		return n
 	}
-	mentioned := trace.FindReferences(j.cpus, m.opts.SyscallName)
-	n := m.opts.Names(mentioned)
+	refs := trace.FindReferences(j.cpus, m.opts.SyscallName)
+	if j.early == nil {
+		n = m.opts.Names(refs)
+	} else {
+		<-j.early.done // it has limits of its own
+		n = j.early.names
+		if rest := j.early.rest(&refs); !rest.Empty() {
+			more := m.opts.Names(rest)
+			n.merge(&more)
+		}
+	}
 	n.Version = NamesVersion
 	return n
 }

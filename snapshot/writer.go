@@ -26,6 +26,7 @@ type job struct {
 	cpus   []trace.CPU
 	clock  Clock
 	answer chan Done // TakeNow only
+	early  *early    // nil: no names have been looked up yet
 }
 
 // size estimates the snapshot's size on disk: its records plus room for the small
@@ -170,22 +171,24 @@ func (m *Manager) writeOne(j *job) {
 
 // write writes one snapshot to the store.
 func (m *Manager) write(j *job) (dir string, release func(), err error) {
+	named := m.naming(j) // while there is made room
+	defer named()        // it has ended before the next snapshot's
 	p, err := m.opts.Store.Create(j.meta.ID, j.size(m.opts.Compress))
 	if err != nil {
 		return "", nil, err
 	}
 	defer p.Abort()
-	if err := m.fill(p.Dir, j); err != nil {
+	if err := m.fill(p.Dir, j, named); err != nil {
 		return "", nil, fmt.Errorf("write snapshot %s: %w", j.meta.ID, spaceError(err))
 	}
 	return p.Commit()
 }
 
-func (m *Manager) fill(dir string, j *job) error {
+func (m *Manager) fill(dir string, j *job, named func() Names) error {
 	store, begun := m.opts.Store, time.Now()
 	m.opts.Boost.Refresh()
 	traceDir := filepath.Join(dir, TraceDir)
-	names := m.lookUpNames(j)
+	names := named()
 	t := m.trace(j, &names)
 	if err := t.Prepare(); err != nil {
 		return err
@@ -208,6 +211,21 @@ func (m *Manager) fill(dir string, j *job) error {
 	}
 	j.meta.Checksums = SumsFile
 	return store.Run("write the files", func() error { return writeDocuments(dir, &j.meta, &names, why, sums) })
+}
+
+// naming looks up names; the function that it returns waits for them.
+func (m *Manager) naming(j *job) func() Names {
+	look := sync.OnceValue(func() (n Names) {
+		err := m.opts.Guard.Do(guard.TraceNames, func() error { n = m.lookUpNames(j); return nil }) // logs its errors
+		if err != nil {
+			n = Names{Version: NamesVersion, Tasks: []NamedTask{}}
+		}
+		return n
+	})
+	if m.opts.RTPriority == 0 {
+		go look()
+	}
+	return look
 }
 
 // explaining explains a snapshot while its trace is written; the function that it returns

@@ -108,6 +108,7 @@ table_full  wakeup  1,234  raise tracker.pending
 snapshots 1, 4.0KiB in /no/such/snapshots, 1 pinned, 2 failed: see the daemon's log
 removed 3 over snapshots.keep.age, 1,200 over snapshots.keep.count
 last 20261120T231502.123456789Z-wakeup-000042
+priority raised (sched_rr): is now, 42 times for 3.00s of CPU time, of these 2 to the limit of snapshots.boost; 7 not raised, as a quarter of a CPU was used up
 `
 	diff := cmp.Diff(want, stdout)
 	assert.Check(t, status == exitOK && stderr == "" && diff == "",

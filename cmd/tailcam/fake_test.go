@@ -48,7 +48,8 @@ func (f *fake) Status(context.Context) api.Status {
 			},
 		},
 		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, DirID: f.dirID, Failed: 2, Last: &last,
-			Pinned: 1, Removed: map[string]uint64{"count": 1200, "age": 3, "bytes": 0}, Keep: &api.KeepInfo{Count: 4, Bytes: 1 << 30, Worst: 3}},
+			Pinned: 1, Removed: map[string]uint64{"count": 1200, "age": 3, "bytes": 0}, Keep: &api.KeepInfo{Count: 4, Bytes: 1 << 30, Worst: 3},
+			Boost: &api.BoostStatus{Priority: "sched_rr", Raised: true, Completed: 40, Expired: 2, Refused: 7, CPUNS: 3e9}},
 	}
 }
 

@@ -270,6 +270,33 @@ func (c *cli) printSnapshotsStatus(s api.SnapshotsStatus) {
 	if s.Last != nil {
 		c.out.Printf("last %s\n", term.Clean(*s.Last))
 	}
+	c.printBoost(s.Boost)
+}
+
+// printBoost tells of raised priorities once there is something to tell.
+func (c *cli) printBoost(b *api.BoostStatus) {
+	switch {
+	case b == nil:
+		return
+	case b.Error != "":
+		c.out.Printf("written at ordinary priority: %s\n", term.Clean(b.Error))
+		return
+	case b.Completed+b.Expired+b.Refused == 0 && !b.Raised:
+		return
+	}
+	now := ""
+	if b.Raised {
+		now = "is now, "
+	}
+	c.out.Printf("priority raised (%s): %s%s times for %s of CPU time", term.Clean(b.Priority), now,
+		term.Count(b.Completed+b.Expired), term.Duration(b.CPUNS))
+	if b.Expired > 0 {
+		c.out.Printf(", of these %s to the limit of snapshots.boost", term.Count(b.Expired))
+	}
+	if b.Refused > 0 {
+		c.out.Printf("; %s not raised, as a quarter of a CPU was used up", term.Count(b.Refused))
+	}
+	c.out.Printf("\n")
 }
 
 func right(title string) term.Column { return term.Column{Title: title, Right: true} }

@@ -243,7 +243,20 @@ type SnapshotsStatus struct {
 	// Removed counts the snapshots that retention removed since the daemon started, by
 	// the limit that they exceeded: age, count or bytes.
 	Removed map[string]uint64 `json:"removed,omitempty"`
-	Keep    *KeepInfo         `json:"keep,omitempty"` // nil: an earlier daemon
+	Keep    *KeepInfo         `json:"keep,omitempty"`  // nil: an earlier daemon
+	Boost   *BoostStatus      `json:"boost,omitempty"` // nil: snapshots.boost is off, or rt_priority is set
+}
+
+// BoostStatus is how far the daemon raises its priority while it writes snapshots on an
+// overloaded machine, and how often it did since it started.
+type BoostStatus struct {
+	Priority  string `json:"priority,omitempty"` // sched_rr, or nice if SCHED_RR is not permitted; empty: see Error
+	Error     string `json:"error,omitempty"`    // why it never is
+	Raised    bool   `json:"raised"`             // now
+	Completed uint64 `json:"completed"`          // until the snapshots were complete
+	Expired   uint64 `json:"expired"`            // and given back earlier, at snapshots.boost
+	Refused   uint64 `json:"refused"`            // not raised: it had been for a quarter of a CPU's time
+	CPUNS     int64  `json:"cpu_ns"`             // CPU time that it took so
 }
 
 // KeepInfo is the daemon's snapshots.keep.

@@ -110,6 +110,7 @@ type daemon struct {
 
 	promptUntil atomic.Int64 // deadline for command lines of a snapshot that is in a hurry, in Unix nanoseconds
 	boost       *snapshot.Boost
+	boostError  error // why there is none, although there should be
 
 	// What the watchdog looks at.
 	housekeeper, budgeter loopState

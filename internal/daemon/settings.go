@@ -21,6 +21,9 @@ var settingsGate = within.NewGate[string](1)
 // addSettings adds the settings that advice may name, as they are now. Tasks are taken in
 // order.
 func addSettings(n *snapshot.Names) {
+	if len(n.Tasks)+len(n.Devices) == 0 {
+		return
+	}
 	var tasks []settings.Paths
 	for i := range n.Tasks[:min(len(n.Tasks), maxSettingTasks)] {
 		t := &n.Tasks[i]

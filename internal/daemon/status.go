@@ -231,6 +231,25 @@ func (d *daemon) snapshots() api.SnapshotsStatus {
 	if d.manager != nil {
 		s.Failed = d.manager.Stats().Failed
 	}
+	s.Boost = d.boostStatus()
+	return s
+}
+
+// boostStatus tells of raised priorities; nil: that is off.
+func (d *daemon) boostStatus() *api.BoostStatus {
+	if d.boost == nil {
+		if d.boostError == nil {
+			return nil
+		}
+		return &api.BoostStatus{Error: d.boostError.Error()}
+	}
+	b := d.boost.Stats()
+	s := &api.BoostStatus{
+		Priority: "nice", Raised: b.Raised, Completed: b.Completed, Expired: b.Expired, Refused: b.Refused, CPUNS: b.CPU.Nanoseconds(),
+	}
+	if b.RealTime {
+		s.Priority = "sched_rr"
+	}
 	return s
 }
 

@@ -28,12 +28,12 @@ func (d *daemon) openStore() (err error) {
 }
 
 // openBoost prepares what raises priorities; without, snapshots take longer on a busy machine.
-func (d *daemon) openBoost() (err error) {
+func (d *daemon) openBoost() error {
 	if d.cfg.Snapshots.Boost == 0 || d.cfg.Snapshots.RTPriority > 0 {
 		return nil
 	}
-	if d.boost, err = snapshot.NewBoost(d.cfg.Snapshots.Boost); err != nil {
-		d.log.Info("snapshots are taken at ordinary priority", zap.Error(err))
+	if d.boost, d.boostError = snapshot.NewBoost(d.cfg.Snapshots.Boost); d.boostError != nil {
+		d.log.Info("snapshots are taken at ordinary priority", zap.Error(d.boostError))
 	}
 	return nil
 }

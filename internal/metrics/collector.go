@@ -162,6 +162,13 @@ func storeMetrics(s *scrape, list *api.SnapshotsStatus) {
 	for _, limit := range []string{"age", "bytes", "count"} {
 		s.add(snapshotsRemoved.of(float64(list.Removed[limit]), limit))
 	}
+	if b := list.Boost; b != nil && b.Priority != "" {
+		s.add(boosted.of(flag(b.Raised)))
+		s.add(boosts.of(float64(b.Completed), "completed"))
+		s.add(boosts.of(float64(b.Expired), "expired"))
+		s.add(boosts.of(float64(b.Refused), "refused"))
+		s.add(boostSeconds.of(seconds(b.CPUNS)))
+	}
 }
 
 // recorderMetrics adds the recorder's, of all CPUs together.

@@ -66,6 +66,10 @@ var (
 	snapshotsRemoved = counter("snapshots_removed_total",
 		"Snapshots that retention removed, by the limit that they exceeded: age, count, bytes.", "limit")
 	unremovable = gauge("snapshots_unremovable", "Snapshots on disk that retention cannot remove.")
+	boosted     = gauge("snapshot_boosted", "Whether the daemon has a raised priority now (1), to write a snapshot.")
+	boosts      = counter("snapshot_boosts_total",
+		"Times that the daemon's priority was raised for snapshots by result: completed, expired, refused.", "result")
+	boostSeconds = counter("snapshot_boost_cpu_seconds_total", "CPU time that the daemon took at a raised priority.")
 
 	lost = counter("lost_total", "What could not be watched, reported or saved, by cause.", "cause", "rule")
 
@@ -114,6 +118,7 @@ func list() []*definition {
 		outliers, outlierSeconds, blamed,
 		ruleThreshold, ruleActive, rulePaused, ruleWorst, stuckWork,
 		snapshots, snapshotsStored, snapshotBytes, snapshotsPinned, snapshotsRemoved, unremovable,
+		boosted, boosts, boostSeconds,
 		lost,
 		coverage, records, recordsLost, tableEntries, tableCapacity,
 		overhead, programSeconds,

@@ -27,17 +27,22 @@ var policies = map[int]string{
 
 const maxStatus = 16 << 10 // bytes of /proc/TID/status
 
-func readTask(dir *os.File) (Task, error) {
+// readTask reads about a task, and in which state it was.
+func readTask(dir *os.File) (Task, *state, error) {
 	text, err := readIn(dir, "stat", maxStat)
 	if err != nil {
-		return Task{}, err
+		return Task{}, nil, err
 	}
 	task, err := parseTaskStat(text)
 	if err != nil {
-		return Task{}, err
+		return Task{}, nil, err
+	}
+	before, err := parseStat(text)
+	if err != nil {
+		return Task{}, nil, err
 	}
 	if text, err = readIn(dir, "status", maxStatus); err != nil {
-		return Task{}, err
+		return Task{}, nil, err
 	}
 	for line := range strings.Lines(string(text)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
@@ -49,18 +54,22 @@ func readTask(dir *os.File) (Task, error) {
 		}
 	}
 	if task.PID <= 0 {
-		return Task{}, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
+		return Task{}, nil, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
 	}
 	text, err = readIn(dir, "cgroup", maxCgroups)
 	if err != nil {
-		return task, nil //nolint:nilerr // without it the rest is still worth something
+		return task, &before, nil //nolint:nilerr // without it the rest is still worth something
+	}
+	cpu, memory := clean(v1Cgroup(text, "cpu"), maxCmdline), clean(v1Cgroup(text, "memory"), maxCmdline)
+	if cpu == "" && memory == "" {
+		return task, &before, nil // they are of v2
 	}
 	// An exiting task has left its cgroups and shows the root.
 	now, err := stateOf(func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
 	if err == nil && !now.exiting {
-		task.CPUCgroup, task.MemoryCgroup = clean(v1Cgroup(text, "cpu"), maxCmdline), clean(v1Cgroup(text, "memory"), maxCmdline)
+		task.CPUCgroup, task.MemoryCgroup = cpu, memory
 	}
-	return task, nil //nolint:nilerr // as above
+	return task, &before, nil //nolint:nilerr // as above
 }
 
 // parseTaskStat parses ppid, flags, nice, rt_priority and policy of proc(5).

@@ -17,11 +17,35 @@ import (
 // longer than reading.
 const chunk = 128
 
+// lane is from how many tasks on two goroutines share them.
+const lane = 16
+
 // Tasks describes the tasks that still exist, or were identified before they exited, in
 // order, as far as limit permits.
 func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
+	end := time.Now().Add(limit)
+	if len(tids) < lane {
+		return t.tasks(tids, end)
+	}
+	var rest []Task
+	var panicked any
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() { panicked = recover() }() // whoever called has a guard
+		rest = t.tasks(tids[len(tids)/2:], end)
+	}()
+	first := t.tasks(tids[:len(tids)/2], end)
+	if <-ended; panicked != nil {
+		panic(panicked)
+	}
+	return append(first, rest...)
+}
+
+// tasks is Tasks until end, in one goroutine after the other.
+func (t *Table) tasks(tids []int, end time.Time) []Task {
 	var out []Task
-	for end := time.Now().Add(limit); len(tids) > 0 && time.Now().Before(end); {
+	for len(tids) > 0 && time.Now().Before(end) {
 		n := min(chunk, len(tids))
 		b := &batch{table: t, tids: tids[:n], until: end}
 		_, err := within.Do(t.gate, gateKey{tids[0], "tasks"}, t.opts.Timeout, func() struct{} {
@@ -85,18 +109,19 @@ func (t *Table) taskHere(tid int, cmdlines map[Started]string) (Task, error) {
 		return t.exited(tid, err)
 	}
 	defer dir.Close()
-	task, err := readTask(dir)
+	task, now, err := readTask(dir)
 	if err != nil {
 		return Task{}, err
 	}
 	task.TID = tid
 	if task.PID != tid {
+		now = nil
 		if dir, err = os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(task.PID))); err != nil {
 			return task, nil //nolint:nilerr // without its process the rest is still worth something
 		}
 		defer dir.Close()
 	}
-	if who, err := t.identityHere(task.PID, dir, cmdlines); err == nil {
+	if who, err := t.identityHere(task.PID, dir, now, cmdlines); err == nil {
 		cpu, memory := task.CPUCgroup, task.MemoryCgroup
 		task.Identity = who
 		if cpu != "" || memory != "" { // otherwise it is exiting, and has left them
@@ -117,27 +142,29 @@ func (t *Table) exited(tid int, why error) (Task, error) {
 	}, nil
 }
 
-func (t *Table) identityHere(pid int, dir *os.File, cmdlines map[Started]string) (Identity, error) {
-	text, err := readIn(dir, "stat", maxStat)
-	if err != nil {
-		return Identity{}, err
-	}
-	now, err := parseStat(text)
-	if err != nil {
-		return Identity{}, err
+// identityHere identifies the process whose directory dir is; now is its state, if that has
+// just been read.
+func (t *Table) identityHere(pid int, dir *os.File, now *state, cmdlines map[Started]string) (Identity, error) {
+	ask := func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) }
+	if now == nil {
+		s, err := stateOf(ask)
+		if err != nil {
+			return Identity{}, err
+		}
+		now = &s
 	}
 	known, ok := t.identities.Load(pid)
 	if ok && known.life == now.life && (now.exiting || time.Now().Before(known.until)) {
 		return known.who, nil // regardless of age, if it is exiting: it has left its cgroups
 	}
-	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) {
+	return t.renew(pid, *now, known, func(name string, limit int) ([]byte, error) {
 		if name == cmdlineFile {
 			if text, ok := cmdlines[Started{pid, now.start}]; ok {
 				return []byte(text), nil
 			}
 			return t.cmdline(pid, now.life, dir)
 		}
-		return readIn(dir, name, limit)
+		return ask(name, limit)
 	})
 }
 

@@ -116,7 +116,8 @@ type groupReader struct {
 
 // read reads a cgroup and those above it. The root of a hierarchy has no limits.
 func (r *groupReader) read(root, controller, at string) {
-	if !path.IsAbs(at) || len(at) > unix.PathMax {
+	at = path.Clean(at)
+	if !path.IsAbs(at) || len(at) > unix.PathMax || at == "/" || r.done[[2]string{controller, at}] {
 		return
 	}
 	dir, err := os.OpenRoot(root) // a path of another namespace begins with /..
@@ -124,7 +125,7 @@ func (r *groupReader) read(root, controller, at string) {
 		return
 	}
 	defer func() { _ = dir.Close() }()
-	for at = path.Clean(at); at != "/" && len(r.done) < maxCgroups && time.Now().Before(r.until); at = path.Dir(at) {
+	for ; at != "/" && len(r.done) < maxCgroups && time.Now().Before(r.until); at = path.Dir(at) {
 		if r.done[[2]string{controller, at}] {
 			return
 		}

@@ -22,7 +22,14 @@ type bounds struct {
 	memory int64         // bytes of all processes
 	output int64         // bytes
 	cgroup int           // descriptor of the cgroup that all are in; 0: none
+	ofRule [2]bool       // cpu, memory: what the rule's limits leave
 }
+
+// What watch says is exceeded.
+const (
+	overCPU    = "CPU time"
+	overMemory = "memory"
+)
 
 // boundsOf returns the limits of an action.
 func (r *Runner) boundsOf(a *rules.Action) bounds {
@@ -30,6 +37,50 @@ func (r *Runner) boundsOf(a *rules.Action) bounds {
 	b := r.bounds
 	r.mu.Unlock()
 	return bounds{cpu: cmp.Or(a.MaxCPU, b.cpu), memory: cmp.Or(a.MaxMemory, b.memory), output: cmp.Or(a.MaxOutput, b.output)}
+}
+
+// used is what the actions of one rule have used of its limits, for one snapshot or outlier.
+type used struct {
+	cpu    time.Duration
+	output int64
+}
+
+func (u *used) add(r *Result) {
+	u.cpu += r.CPU
+	u.output += r.kept
+}
+
+// within returns what a rule's limits leave of those of an action; left is false if its
+// actions have used up their CPU time. They run one after another, so that each may have all
+// of the memory.
+func (b bounds) within(limits *rules.ActionBounds, u used) (rest bounds, left bool) {
+	if limits == nil {
+		return b, true
+	}
+	if limits.MaxCPU > 0 {
+		rest := limits.MaxCPU - u.cpu
+		if rest <= 0 {
+			return b, false
+		}
+		if b.cpu <= 0 || rest < b.cpu {
+			b.cpu, b.ofRule[0] = rest, true
+		}
+	}
+	if limits.MaxMemory > 0 && (b.memory <= 0 || limits.MaxMemory < b.memory) {
+		b.memory, b.ofRule[1] = limits.MaxMemory, true
+	}
+	if limits.MaxOutput > 0 {
+		b.output = min(b.output, max(limits.MaxOutput-u.output, 0))
+	}
+	return b, true
+}
+
+// exceeded names the limit for which an action was killed, as watch does.
+func (b bounds) exceeded(what string) string {
+	if what == overCPU && b.ofRule[0] || what == overMemory && b.ofRule[1] {
+		return what + " of its rule's actions"
+	}
+	return what
 }
 
 // args passes the limits to a supervisor.
@@ -63,11 +114,11 @@ func (b bounds) watch(over chan<- string) {
 	for range time.Tick(boundsPoll) {
 		pids := tree(os.Getpid())
 		if b.cpu > 0 && b.cpuTime(pids) > b.cpu {
-			over <- "CPU time"
+			over <- overCPU
 			return
 		}
 		if b.memory > 0 && memory(pids) > b.memory {
-			over <- "memory"
+			over <- overMemory
 			return
 		}
 	}

@@ -20,7 +20,7 @@ import (
 const pipeWait = time.Second
 
 // run runs one action of a job until it ends.
-func (r *Runner) run(j Job, index int, log opened) Result {
+func (r *Runner) run(j Job, index int, log opened, limits bounds) Result {
 	item := &j.Items[index]
 	res := newResult(&j, index)
 	start := time.Now()
@@ -34,6 +34,8 @@ func (r *Runner) run(j Job, index int, log opened) Result {
 			return res
 		}
 	}
+	out.left = min(out.left, limits.output) // of the rule
+	most := out.left
 	who := item.Action.User
 	if who == "" {
 		who = r.opts.User
@@ -46,11 +48,11 @@ func (r *Runner) run(j Job, index int, log opened) Result {
 		err = share(j.Dir, id)
 	}
 	if err == nil {
-		err = r.exec(j, item, id, out, &res)
+		err = r.exec(j, item, id, out, limits, &res)
 	}
 	res.Err = errors.Join(err, out.err)
 	res.Took = time.Since(start)
-	res.Dropped = out.dropped
+	res.Dropped, res.kept = out.dropped, most-out.left
 	if j.Dir != "" {
 		out.trailer(&res)
 	}
@@ -63,7 +65,7 @@ func (r *Runner) run(j Job, index int, log opened) Result {
 
 // exec starts the program as a session leader and waits until it ends, exceeds its time
 // limit, or the daemon stops.
-func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result) error {
+func (r *Runner) exec(j Job, item *Item, id *identity, out *output, limits bounds, res *Result) error {
 	path, err := resolve(item.Action.Run, id)
 	if err != nil {
 		return err
@@ -97,7 +99,8 @@ func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result)
 		limit = r.opts.Timeout
 	}
 	if r.opts.Supervisor != "" {
-		err = r.supervised(cmd, id, limit, r.boundsOf(&item.Action), res)
+		err = r.supervised(cmd, id, limit, limits, res)
+		res.Over = limits.exceeded(res.Over)
 	} else {
 		err = r.direct(cmd, limit, res)
 	}

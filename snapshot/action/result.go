@@ -31,6 +31,7 @@ type Result struct {
 	Took     time.Duration
 	CPU      time.Duration // of everything that it started; 0 without a supervisor
 	Dropped  int64         // bytes of output beyond the limit
+	kept     int64         // and within it
 	Output   string        // only without a snapshot, which has it as a file
 	Err      error         // why it did not start, or another error
 }

@@ -282,6 +282,7 @@ func (r *Runner) job(j Job) {
 	logs := r.openOutputs(&j)
 	var results []Result
 	broken := map[string]int{} // by owner: the action that failed
+	spent := map[string]used{} // by owner
 	for i := range j.Items {
 		it := &j.Items[i]
 		r.mu.Lock()
@@ -302,9 +303,14 @@ func (r *Runner) job(j Job) {
 		} else if !allowed {
 			res = notRun(&j, i, logs[i], "it ran for the same key less than "+it.Action.Limit.Every.String()+" ago")
 			res.Limited = true
+		} else if limits, left := r.boundsOf(&it.Action).within(it.Limits, spent[it.Owner]); !left {
+			res = notRun(&j, i, logs[i], "the actions of its rule have used up their CPU time of "+it.Limits.MaxCPU.String())
 		} else {
-			res = r.run(j, i, logs[i])
+			res = r.run(j, i, logs[i], limits)
 		}
+		u := spent[it.Owner]
+		u.add(&res)
+		spent[it.Owner] = u
 		if it.Action.StopOnFailure && !res.OK() && res.NotRun == "" {
 			broken[it.Owner] = i
 		}

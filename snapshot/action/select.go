@@ -12,7 +12,9 @@ type Item struct {
 	Action rules.Action
 	// Owner is the rule that has the action; "": the action belongs to no rule. Actions of
 	// one owner are a chain: see rules.Action.StopOnFailure.
-	Owner   string
+	Owner string
+	// Limits are of all actions of the owner together; nil: none.
+	Limits  *rules.ActionBounds
 	Outlier events.Outlier
 }
 
@@ -25,9 +27,10 @@ type Item struct {
 func Select(on string, outliers []events.Outlier, rule func(name string) *rules.Rule, shared []rules.SharedAction) (
 	items []Item, unmatched []string,
 ) {
-	add := func(a *rules.Action, owner string) {
+	add := func(a *rules.Action, owner string, limits *rules.ActionBounds) {
 		it, but := choose(on, a, owner, outliers)
 		if it != nil {
+			it.Limits = limits
 			items = append(items, *it)
 		} else if but != "" {
 			unmatched = append(unmatched, but)
@@ -45,11 +48,11 @@ func Select(on string, outliers []events.Outlier, rule func(name string) *rules.
 			continue
 		}
 		for j := range r.Actions {
-			add(&r.Actions[j], name)
+			add(&r.Actions[j], name, r.ActionLimits)
 		}
 	}
 	for i := range shared {
-		add(&shared[i].Action, "")
+		add(&shared[i].Action, "", nil)
 	}
 	return items, unmatched
 }

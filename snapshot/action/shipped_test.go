@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+	"gotest.tools/v3/poll"
 
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -111,6 +112,84 @@ func TestPerfRecord(t *testing.T) {
 	assert.Check(t, err == nil && len(out) != 0, "perf script: %v\n%s", err, out)
 	res, log = script(t, snapshotDir(t), "perf-record.sh", "1; id")
 	assert.Check(t, !res.OK() && strings.Contains(log, "invalid SECONDS"), "%s\n%s", res.String(), log)
+}
+
+// noInstances waits until no script has an instance of tracefs.
+func noInstances(t *testing.T) {
+	t.Helper()
+	poll.WaitOn(t, func(poll.LogT) poll.Result {
+		if left := instances(t); strings.Contains(left, "tailcam-") {
+			return poll.Continue("%s is left", left)
+		}
+		return poll.Success()
+	}, poll.WithTimeout(long))
+}
+
+// instances lists the instances of tracefs, mounted where nobody else sees it.
+func instances(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("unshare", "--mount", "sh", "-c",
+		"mount -t tracefs nodev /sys/kernel/tracing && ls /sys/kernel/tracing/instances").Output()
+	assert.NilError(t, err)
+	return string(out)
+}
+
+// TestExtraTrace: the kernel's tracer saw the slow process, and nothing of it stays, also if
+// the action is ended early.
+func TestExtraTrace(t *testing.T) {
+	needRoot(t)
+	pid := sleeper(t, "/bin/sh", "-c", "while :; do sleep 0.01; done")
+	trace := func(limit time.Duration, args ...string) (Result, string, string) {
+		dir := snapshotDir(t)
+		it := item(limit, append([]string{shipped(t, "extra-trace.sh")}, args...)...)
+		it.Outlier.Task.PID, it.Outlier.Task.TID = pid, pid
+		it.Outlier.Explained = &events.Explained{By: hostile + " 999999999", ByKind: "task"} // has exited
+		res := runJob(t, Options{}, Job{ID: scriptID, Dir: dir, Items: []Item{it}})[0]
+		files, err := filepath.Glob(filepath.Join(strings.ReplaceAll(dir, "[", "?"), "extra-trace.*", "trace.txt.gz"))
+		assert.NilError(t, err)
+		text := ""
+		if len(files) == 1 {
+			out, err := exec.Command("gzip", "-dc", files[0]).Output()
+			assert.NilError(t, err)
+			text = string(out)
+		}
+		return res, read(t, dir, "action-0.log"), text
+	}
+	res, log, text := trace(long, "1")
+	assert.Assert(t, res.OK(), "%s\n%s", res.String(), log)
+	assert.Check(t, strings.Contains(log, "of 1 threads and what they started"), "%s", log)
+	assert.Check(t, strings.Contains(text, fmt.Sprintf("prev_comm=sh prev_pid=%d", pid)) && strings.Contains(text, "prev_comm=sleep"), "%s", text)
+	for line := range strings.Lines(text) { // of it, what it started, and who ran before or after these
+		assert.Check(t, !strings.Contains(line, "sched_switch") || strings.Contains(line, "comm=sh ") || strings.Contains(line, "comm=sleep "), "%s", line)
+	}
+	res, log, text = trace(long, "-a", "1", "sched:sched_waking", "sched:nothing")
+	assert.Check(t, res.OK() && strings.Contains(log, "of all tasks") && strings.Contains(log, "# this kernel has no event sched:nothing"), "%s\n%s", res.String(), log)
+	assert.Check(t, strings.Contains(text, "sched_waking") && !strings.Contains(text, "sched_switch"), "%s", text)
+
+	res, log, _ = trace(time.Second, "60")
+	assert.Check(t, res.TimedOut, "%s\n%s", res.String(), log)
+	noInstances(t)
+
+	for _, bad := range []string{"0", "61", "1; id", "$(id)", "-f"} {
+		res, log, _ = trace(long, bad)
+		assert.Check(t, !res.OK() && strings.Contains(log, "invalid "), "%q: %s\n%s", bad, res.String(), log)
+	}
+	for _, bad := range []string{"../x", "a:b:c", ":a", "sched_switch", "sched:*"} {
+		res, log, _ = trace(long, "1", bad)
+		assert.Check(t, !res.OK() && strings.Contains(log, "invalid "), "%q: %s\n%s", bad, res.String(), log)
+	}
+}
+
+// TestExtraTraceKilled: what a script has left that was killed goes with the next one.
+func TestExtraTraceKilled(t *testing.T) {
+	needRoot(t)
+	out, err := exec.Command("unshare", "--mount", "sh", "-c",
+		"mount -t tracefs nodev /sys/kernel/tracing && mkdir /sys/kernel/tracing/instances/tailcam-999999999").CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+	assert.Check(t, strings.Contains(instances(t), "tailcam-999999999"))
+	res, log := script(t, snapshotDir(t), "extra-trace.sh", "1")
+	assert.Check(t, res.OK(), "%s\n%s", res.String(), log)
+	noInstances(t)
 }
 
 // sleeper starts a program as another user and ends it with the test.

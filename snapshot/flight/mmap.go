@@ -74,6 +74,13 @@ func (m *Mmap) Freeze() (uint64, error) {
 	return linux.Monotonic(), nil
 }
 
+// FreezeNow implements snapshot.Recorder.
+func (m *Mmap) FreezeNow() (uint64, error) {
+	mono, err := m.Freeze()
+	m.frozenAt = m.frozenAt.Add(-writeTime)
+	return mono - min(mono, uint64(writeTime)), err
+}
+
 // Drain implements snapshot.Recorder.
 func (m *Mmap) Drain() (snapshot.Drained, error) {
 	m.waitForWriters()
@@ -100,8 +107,8 @@ func (m *Mmap) Release() error { return m.kernel.Release(m.freezes) }
 func (m *Mmap) take(cpu int, begin, end uint64, called *names) []snapshot.CPUStream {
 	size := uint64(m.ring / abi.RingParts)
 	s := stretches{cpu: cpu, next: begin, end: end, most: uint64(m.ring)}
-	late := time.Now().Add(writeTime)
-	if open := m.open[cpu]; open > 0 { // by now it may have come
+	late := time.Now().Add(2 * writeTime) // FreezeNow has not waited before
+	if open := m.open[cpu]; open > 0 {    // by now it may have come
 		number, ring := (open-1)/size, m.kernel.Ring(cpu)
 		if place := slices.Index(ring.Held[:], number+1); place >= 0 {
 			if r, ok := m.slots[cpu*m.ring+place*int(size):][(open-1)%size].second(cpu, uint16(number)); ok {

@@ -5,11 +5,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -173,4 +175,16 @@ func TestSlotTellsWhatIsWhole(t *testing.T) {
 	s[timeWord] = 0
 	_, ok = s.read(0, 3)
 	assert.Check(t, !ok, "a record that is being written is taken")
+}
+
+// FreezeNow has Drain wait for nothing, and claims no more than what had begun before.
+func TestMmapFreezeNow(t *testing.T) {
+	w := newWriter(8)
+	m := w.recorder()
+	before := linux.Monotonic()
+	now, err := m.FreezeNow()
+	assert.NilError(t, err)
+	after := linux.Monotonic()
+	assert.Check(t, now >= before-uint64(writeTime) && now <= after-uint64(writeTime), "%d, %d, %d", before, now, after)
+	assert.Check(t, time.Since(m.frozenAt) >= writeTime, "the next Drain waits")
 }

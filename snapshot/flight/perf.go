@@ -70,6 +70,9 @@ func (p *Perf) Freeze() (uint64, error) {
 	return since, nil
 }
 
+// FreezeNow implements snapshot.Recorder. A bank is read once, so it waits.
+func (p *Perf) FreezeNow() (uint64, error) { return p.Freeze() }
+
 // Release implements snapshot.Recorder.
 func (p *Perf) Release() error {
 	p.frozen = -1

@@ -42,6 +42,13 @@ func (s *Resizable) Freeze() (uint64, error) {
 	return s.now.Freeze()
 }
 
+// FreezeNow implements snapshot.Recorder.
+func (s *Resizable) FreezeNow() (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now.FreezeNow()
+}
+
 // Drain implements snapshot.Recorder.
 func (s *Resizable) Drain() (snapshot.Drained, error) {
 	s.mu.Lock()

@@ -66,6 +66,42 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 	}
 }
 
+// Without returns the references that are not in other.
+func (r *References) Without(other *References) References {
+	out := References{
+		TIDs: without(r.TIDs, other.TIDs), Functions: without(r.Functions, other.Functions), Frames: without(r.Frames, other.Frames),
+		User: without(r.User, other.User), Devices: without(r.Devices, other.Devices),
+	}
+	for pid, fds := range r.Files {
+		if rest := without(fds, other.Files[pid]); len(rest) > 0 {
+			if out.Files == nil {
+				out.Files = map[int][]int{}
+			}
+			out.Files[pid] = rest
+		}
+	}
+	return out
+}
+
+// Empty reports whether there are none.
+func (r *References) Empty() bool {
+	return len(r.TIDs)+len(r.Files)+len(r.Functions)+len(r.Frames)+len(r.User)+len(r.Devices) == 0
+}
+
+// without returns the elements of a that are not in b.
+func without[T comparable](a, b []T) (out []T) {
+	in := make(map[T]bool, len(b))
+	for _, v := range b {
+		in[v] = true
+	}
+	for _, v := range a {
+		if !in[v] {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // stackReferences collects frames of stacks. In user space, the innermost alone is sure.
 type stackReferences struct {
 	kernel map[uint64]bool

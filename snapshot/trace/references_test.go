@@ -34,3 +34,21 @@ func TestMentions(t *testing.T) {
 		t.Errorf("files %v of calls without names", files)
 	}
 }
+
+func TestReferencesWithout(t *testing.T) {
+	r := References{
+		TIDs: []int{1, 2, 3}, Files: map[int][]int{7: {3, 4}, 8: {5}}, Functions: []uint64{10, 11}, Frames: []uint64{20},
+		User: []UserFrame{{1, 2}, {1, 3}}, Devices: []uint32{5},
+	}
+	got := r.Without(&References{TIDs: []int{2}, Files: map[int][]int{7: {4}, 8: {5}}, Functions: []uint64{10}, User: []UserFrame{{1, 2}}})
+	want := References{
+		TIDs: []int{1, 3}, Files: map[int][]int{7: {3}}, Functions: []uint64{11}, Frames: []uint64{20},
+		User: []UserFrame{{1, 3}}, Devices: []uint32{5},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if rest := r.Without(&r); !rest.Empty() || r.Empty() {
+		t.Errorf("%+v is left", rest)
+	}
+}
