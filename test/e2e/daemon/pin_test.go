@@ -25,6 +25,7 @@ import (
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/test/support/systemd"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/pins"
 )
 
@@ -72,7 +73,9 @@ func TestPinKilled(t *testing.T) {
 	dir := bpffs(t)
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 1s}"),
-		entry("other", "wakeup", "10s", "{uid: "+strconv.Itoa(uid)+"}")))
+		entry("other", "wakeup", "10s", "{uid: "+strconv.Itoa(uid)+"}"),
+		entry("declared", "pair", "1ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-syscall}", "key: tid", "snapshot: false",
+			"entry: tracepoint:syscalls:sys_enter_clock_nanosleep", "exit: tracepoint:syscalls:sys_exit_clock_nanosleep")))
 	args := []string{"--pin=" + dir, "--recorder-size", "4MiB"}
 	d := h.start(t, args...)
 	objects := heldBy(t, d.pid())
@@ -98,6 +101,10 @@ func TestPinKilled(t *testing.T) {
 			"this was before the kill, or never: %+v", o)
 	}
 	assert.Check(t, len(told) == 6 && slices.Max(slices.Collect(maps.Values(told))) == 1, "told: %v", told)
+	eventually(t, "the declared pair's are told", func() bool { return len(d.events("declared")) >= 6 })
+	assert.Check(t, len(d.events("declared")) == 6 && slices.ContainsFunc(d.events("declared"), func(o events.Outlier) bool {
+		return o.StartMono >= ended[0].Start && o.EndMono <= ended[0].End
+	}), "told of the declared pair: %+v, want one of %+v", d.events("declared"), ended)
 	m, trace := checkSnapshot(t, byHand(d, "after the kill"))
 	for _, c := range m.Coverage {
 		assert.Check(t, c.FromMonoNS < killed && len(c.Gaps) == 0, "CPU %d: not the history of before the kill: %+v", c.CPU, c)
@@ -105,7 +112,7 @@ func TestPinKilled(t *testing.T) {
 	knows(t, trace, landmark, killed)
 	s := d.status()
 	assert.Assert(t, s.Pins != nil && s.Pins.TakenOver && s.Pins.Where == dir, "%+v", s.Pins)
-	assert.Check(t, s.Pins.Unread == 6 && s.Pins.Lost == 0 && s.Pins.GapNS > 0, "%+v", s.Pins)
+	assert.Check(t, s.Pins.Unread == 12 && s.Pins.Lost == 0 && s.Pins.GapNS > 0, "%+v", s.Pins)
 	assert.Check(t, s.rule("nap").Outliers == 9, "the counters began anew: %+v", s.rule("nap"))
 
 	// It works on, and its end leaves nothing.

@@ -2,9 +2,12 @@ package detect
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,13 +21,14 @@ import (
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // TestTakeover: see provoke.Takeover.
 func TestTakeover(t *testing.T) {
 	needRoot(t)
-	provoke.Takeover(t, true)
+	provoke.Takeover(t, true, false)
 }
 
 // badStore is a store of which one object at a time cannot be put, or not be removed.
@@ -71,8 +75,12 @@ func (p *successors) load(list []rules.Rule, groups []string, ring int) {
 	store, err := pins.OpenDir(p.dir)
 	assert.NilError(p.t, err)
 	p.store = &badStore{Store: store}
+	before := p.c
 	p.c = load(p.t, list, &tracker.Options{Groups: groups, Ring: ring, Tasks: 256, MaxTasks: 8192, Pins: p.store, Version: "test"})
 	p.c.kernel.Leave(true) // as a daemon does once it watches
+	if before != nil && p.c.kernel.Takeover().Taken {
+		p.c.received = before.received // counters go on
+	}
 }
 
 // links counts those that are pinned.
@@ -192,4 +200,96 @@ func TestTakeoverBadStore(t *testing.T) {
 	p.dies()
 	left, err := os.ReadDir(p.dir)
 	assert.Check(t, errors.Is(err, os.ErrNotExist), "%v stay: %v", left, err)
+}
+
+// TestTakeoverPairs: hooks of declared pairs outlive who attached them, with what they saw
+// begin. Those of a rule that has changed, or of a file that is another one by now, do not,
+// nor do any if they were about to change.
+func TestTakeoverPairs(t *testing.T) {
+	p := pinDirectory(t)
+	program := filepath.Join(t.TempDir(), "sleeper")
+	copyTo := func() { // as a package does
+		t.Helper()
+		text, err := os.ReadFile(inject.Build(t))
+		assert.NilError(t, err)
+		assert.NilError(t, os.WriteFile(program+".new", text, 0o700))
+		assert.NilError(t, os.Rename(program+".new", program))
+	}
+	copyTo()
+	list := func(key string) []rules.Rule {
+		return pairRules(t, strings.NewReplacer("PROGRAM", program, "KEY", key).Replace(`
+rules:
+  - {name: call, track: pair, entry: "tracepoint:syscalls:sys_enter_clock_nanosleep", exit: "tracepoint:syscalls:sys_exit_clock_nanosleep",
+     key: KEY, threshold: 100ms, when: {comm: inj-syscall}, labels: {clock: args.which_clock}}
+  - {name: raw, track: pair, entry: "raw_tracepoint:sys_enter", exit: "raw_tracepoint:sys_exit", key: tid, threshold: 100ms, when: {comm: inj-syscall}}
+  - {name: function, track: pair, entry: "uprobe:PROGRAM:inject_syscall_sleep", exit: "uretprobe:PROGRAM:inject_syscall_sleep",
+     key: tid, threshold: 100ms, when: {comm: inj-syscall}}
+`))
+	}
+	asleep := func() *inject.Held {
+		t.Helper()
+		h := inject.Hold(t, func(cmd *exec.Cmd) { cmd.Args[3] = program }, "syscall", "sleep", "1", micros(time.Second), "0", "1", "1")
+		h.LetGo()
+		p.c.eventually("it sleeps", func() error {
+			calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", h.PID()))
+			if slices.ContainsFunc(calls, func(path string) bool {
+				text, _ := os.ReadFile(path) // the thread may have ended
+				return strings.HasPrefix(string(text), strconv.Itoa(unix.SYS_CLOCK_NANOSLEEP)+" ")
+			}) {
+				return nil
+			}
+			return errors.Join(err, errors.New("it does not"))
+		})
+		return h
+	}
+	// told checks which rules have told of a sleep, each of them once.
+	told := func(h *inject.Held, names ...string) {
+		t.Helper()
+		e := h.Wait()[0]
+		list := slices.DeleteFunc(p.c.settle(), func(o *events.Outlier) bool {
+			return o.Task.TID != e.TID || o.StartMono >= e.End || o.EndMono <= e.Start || o.DelayNS < time.Second.Nanoseconds()/2
+		})
+		for _, rule := range []string{"call", "raw", "function"} {
+			want := 0
+			if slices.Contains(names, rule) {
+				want = 1
+			}
+			assert.Check(t, len(only(rule, list)) == want, "%s has told %d times of %+v, want %d", rule, len(only(rule, list)), e, want)
+		}
+	}
+	p.load(list("tid"), nil, 0)
+	before, err := p.store.Names()
+	assert.NilError(t, err)
+	h := asleep()
+	p.dies()
+
+	p.load(list("tid"), nil, 0)
+	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
+	after, err := p.store.Names()
+	assert.NilError(t, err)
+	slices.Sort(before)
+	slices.Sort(after)
+	assert.DeepEqual(t, before, after)
+	p.c.read()
+	told(h, "call", "raw", "function")
+	h = asleep()
+	p.dies()
+
+	copyTo()
+	p.load(list("[tid, pid]"), nil, 0)
+	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
+	assert.Check(t, p.links() == len(p.c.kernel.Programs()), "%d links are pinned of %d programs", p.links(), len(p.c.kernel.Programs()))
+	p.c.read()
+	told(h, "raw")
+	told(asleep(), "call", "raw", "function")
+	h = asleep()
+	assert.NilError(t, p.store.Remove("state-pairs")) // as while a reload is at work
+	p.dies()
+
+	p.load(list("[tid, pid]"), nil, 0)
+	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
+	p.c.read()
+	told(h)
+	told(asleep(), "call", "raw", "function")
+	p.ends()
 }
