@@ -46,7 +46,7 @@ counted once.
 
 The snapshots on disk are read. If the daemon is running, the outliers that it
 remembers (see tailcam events) and that have no snapshot are added as unexplained.
---by cgroup, unit, pod and container add up by where the culprit runs; devices and
+--by cgroup, unit, pod, container and image add up by where the culprit runs; devices and
 interrupts keep their names. --by pattern adds up by what the latency looks like, such as
 lock convoy or CPU saturation.
 
@@ -91,7 +91,7 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container or pattern; with --fleet culprit,\n"+
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container, image or pattern; with --fleet culprit,\n"+
 		"cause, rule, host, unit, pod, namespace, container, version, kernel or release")
 	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if f.url != "" {
