@@ -16,9 +16,11 @@ import (
 	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
-// maxPinned is how many hooks are pinned at most, three objects each: systemd keeps
-// FileDescriptorStoreMax of a service. Rules beyond it begin with nothing after a restart.
-const maxPinned = 192
+// maxPinned is how many hooks are pinned at most, three objects each. Rules beyond it begin
+// with nothing after a restart. systemd keeps FileDescriptorStoreMax of a service, and it is
+// process 1 that closes them when the service is stopped: the kernel takes some 100 ms to
+// detach a uprobe, and 40 a tracepoint (see docs/decisions/0080-pinned-pairs.md).
+const maxPinned = 64
 
 // keptPairs is what the next daemon needs to know of pairs whose hooks are pinned.
 type keptPairs struct {
