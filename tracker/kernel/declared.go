@@ -41,7 +41,7 @@ func (o *Objects) PinHook(name string, j *Jump, l link.Link) link.Link {
 	return o.pinnedHook(name, l)
 }
 
-func (o *Objects) pinnedHook(name string, l link.Link) link.Link {
+func (o *Objects) pinnedHook(name string, l link.Link) *pinnedLink {
 	return &pinnedLink{Link: l, pinning: &o.pinning, name: linkPin + declaredPin + name}
 }
 
@@ -69,13 +69,13 @@ func (o *Objects) TakeHook(name string, runs ebpf.ProgramID) (*Jump, link.Link, 
 		return nil, nil, errors.Join(err, j.Close())
 	}
 	if id, err := j.Runs(); err != nil || id != runs {
-		return nil, nil, errors.Join(fmt.Errorf("it runs program %d, not %d", id, runs), err, l.(*pinnedLink).Link.Close(), j.Close())
+		return nil, nil, errors.Join(fmt.Errorf("it runs program %d, not %d", id, runs), err, l.Link.Close(), j.Close())
 	}
 	return j, l, nil
 }
 
 // takeLink opens the pinned link of j.
-func (o *Objects) takeLink(store pins.Store, j *Jump, name string) (link.Link, error) {
+func (o *Objects) takeLink(store pins.Store, j *Jump, name string) (*pinnedLink, error) {
 	fd, err := store.Get(linkPin + declaredPin + name)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package detect
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,9 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/test/support/provoke"
@@ -202,94 +205,121 @@ func TestTakeoverBadStore(t *testing.T) {
 	assert.Check(t, errors.Is(err, os.ErrNotExist), "%v stay: %v", left, err)
 }
 
+// stepSource is a program that answers each byte, and waits for the next one in a function.
+const stepSource = `#include <unistd.h>
+__attribute__((noinline)) int step(char *c) { return read(0, c, 1) == 1; }
+int main(void) { char c; while (step(&c)) if (write(1, &c, 1) != 1) return 1; return 0; }
+`
+
+// step is such a program that waits for its first byte.
+type step struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out io.Reader
+}
+
+// startStep returns when it waits.
+func (p *successors) startStep(program string) *step {
+	p.t.Helper()
+	s := &step{Cmd: exec.CommandContext(p.t.Context(), program)}
+	var err error
+	s.in, err = s.StdinPipe()
+	assert.NilError(p.t, err)
+	s.out, err = s.StdoutPipe()
+	assert.NilError(p.t, err)
+	assert.NilError(p.t, s.Start())
+	p.t.Cleanup(func() { _ = s.in.Close(); _ = s.Wait() })
+	p.c.eventually("it waits", func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", s.Process.Pid))
+		if err == nil && !strings.HasPrefix(string(text), strconv.Itoa(unix.SYS_READ)+" 0x0 ") {
+			err = fmt.Errorf("it is at %s", text)
+		}
+		return err
+	})
+	return s
+}
+
+// told ends the wait, and checks which rules tell of it, each of them once.
+func (p *successors) told(s *step, names ...string) {
+	p.t.Helper()
+	ended := linux.Monotonic()
+	_, err := s.in.Write([]byte("x"))
+	assert.NilError(p.t, err)
+	_, err = io.ReadFull(s.out, make([]byte, 1))
+	assert.NilError(p.t, err)
+	list := slices.DeleteFunc(slices.Clone(p.c.settle()), func(o *events.Outlier) bool {
+		return o.Task.PID != s.Process.Pid || o.StartMono >= ended || o.EndMono < ended
+	})
+	for _, rule := range []string{"call", "raw", "function"} {
+		want := 0
+		if slices.Contains(names, rule) {
+			want = 1
+		}
+		assert.Check(p.t, len(only(rule, list)) == want, "%s has told %d times, want %d", rule, len(only(rule, list)), want)
+	}
+}
+
 // TestTakeoverPairs: hooks of declared pairs outlive who attached them, with what they saw
 // begin. Those of a rule that has changed, or of a file that is another one by now, do not,
 // nor do any if they were about to change.
 func TestTakeoverPairs(t *testing.T) {
 	p := pinDirectory(t)
-	program := filepath.Join(t.TempDir(), "sleeper")
-	copyTo := func() { // as a package does
+	source, program := filepath.Join(t.TempDir(), "step.c"), filepath.Join(t.TempDir(), "step")
+	assert.NilError(t, os.WriteFile(source, []byte(stepSource), 0o600))
+	replace := func() { // as a package does
 		t.Helper()
-		text, err := os.ReadFile(inject.Build(t))
-		assert.NilError(t, err)
-		assert.NilError(t, os.WriteFile(program+".new", text, 0o700))
+		child.Compile(t, "gcc", "-O1", "-static", "-o", program+".new", source)
 		assert.NilError(t, os.Rename(program+".new", program))
 	}
-	copyTo()
+	replace()
 	list := func(key string) []rules.Rule {
-		return pairRules(t, strings.NewReplacer("PROGRAM", program, "KEY", key).Replace(`
+		return pairRules(t, strings.NewReplacer("PROGRAM", program, "KEY", key, "READ", strconv.Itoa(unix.SYS_READ)).Replace(`
 rules:
-  - {name: call, track: pair, entry: "tracepoint:syscalls:sys_enter_clock_nanosleep", exit: "tracepoint:syscalls:sys_exit_clock_nanosleep",
-     key: KEY, threshold: 100ms, when: {comm: inj-syscall}, labels: {clock: args.which_clock}}
-  - {name: raw, track: pair, entry: "raw_tracepoint:sys_enter", exit: "raw_tracepoint:sys_exit", key: tid, threshold: 100ms, when: {comm: inj-syscall}}
-  - {name: function, track: pair, entry: "uprobe:PROGRAM:inject_syscall_sleep", exit: "uretprobe:PROGRAM:inject_syscall_sleep",
-     key: tid, threshold: 100ms, when: {comm: inj-syscall}}
+  - {name: call, track: pair, entry: "tracepoint:syscalls:sys_enter_read", exit: "tracepoint:syscalls:sys_exit_read",
+     key: KEY, threshold: 1us, when: {comm: step}, labels: {file: args.fd}}
+  - {name: raw, track: pair, entry: "raw_tracepoint:sys_enter", entry_when: args.id == READ, exit: "raw_tracepoint:sys_exit",
+     key: tid, threshold: 1us, when: {comm: step}}
+  - {name: function, track: pair, entry: "uprobe:PROGRAM:step", exit: "uretprobe:PROGRAM:step",
+     key: tid, threshold: 1us, when: {comm: step}}
 `))
 	}
-	asleep := func() *inject.Held {
+	load := func(key string) {
 		t.Helper()
-		h := inject.Hold(t, func(cmd *exec.Cmd) { cmd.Args[3] = program }, "syscall", "sleep", "1", micros(time.Second), "0", "1", "1")
-		h.LetGo()
-		p.c.eventually("it sleeps", func() error {
-			calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", h.PID()))
-			if slices.ContainsFunc(calls, func(path string) bool {
-				text, _ := os.ReadFile(path) // the thread may have ended
-				return strings.HasPrefix(string(text), strconv.Itoa(unix.SYS_CLOCK_NANOSLEEP)+" ")
-			}) {
-				return nil
-			}
-			return errors.Join(err, errors.New("it does not"))
-		})
-		return h
+		p.load(list(key), nil, 0)
+		p.c.read()
 	}
-	// told checks which rules have told of a sleep, each of them once.
-	told := func(h *inject.Held, names ...string) {
+	names := func() []string {
 		t.Helper()
-		e := h.Wait()[0]
-		list := slices.DeleteFunc(p.c.settle(), func(o *events.Outlier) bool {
-			return o.Task.TID != e.TID || o.StartMono >= e.End || o.EndMono <= e.Start || o.DelayNS < time.Second.Nanoseconds()/2
-		})
-		for _, rule := range []string{"call", "raw", "function"} {
-			want := 0
-			if slices.Contains(names, rule) {
-				want = 1
-			}
-			assert.Check(t, len(only(rule, list)) == want, "%s has told %d times of %+v, want %d", rule, len(only(rule, list)), e, want)
-		}
+		list, err := p.store.Names()
+		assert.NilError(t, err)
+		slices.Sort(list)
+		return list
 	}
-	p.load(list("tid"), nil, 0)
-	before, err := p.store.Names()
-	assert.NilError(t, err)
-	h := asleep()
+	load("tid")
+	before := names()
+	s := p.startStep(program)
 	p.dies()
 
-	p.load(list("tid"), nil, 0)
+	load("tid")
 	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
-	after, err := p.store.Names()
-	assert.NilError(t, err)
-	slices.Sort(before)
-	slices.Sort(after)
-	assert.DeepEqual(t, before, after)
-	p.c.read()
-	told(h, "call", "raw", "function")
-	h = asleep()
+	assert.DeepEqual(t, before, names())
+	p.told(s, "call", "raw", "function")
+	s = p.startStep(program)
 	p.dies()
 
-	copyTo()
-	p.load(list("[tid, pid]"), nil, 0)
+	replace()
+	load("[tid, pid]")
 	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
 	assert.Check(t, p.links() == len(p.c.kernel.Programs()), "%d links are pinned of %d programs", p.links(), len(p.c.kernel.Programs()))
-	p.c.read()
-	told(h, "raw")
-	told(asleep(), "call", "raw", "function")
-	h = asleep()
+	p.told(s, "raw")
+	p.told(p.startStep(program), "call", "raw", "function")
+	s = p.startStep(program)
 	assert.NilError(t, p.store.Remove("state-pairs")) // as while a reload is at work
 	p.dies()
 
-	p.load(list("[tid, pid]"), nil, 0)
+	load("[tid, pid]")
 	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
-	p.c.read()
-	told(h)
-	told(asleep(), "call", "raw", "function")
+	p.told(s)
+	p.told(p.startStep(program), "call", "raw", "function")
 	p.ends()
 }
