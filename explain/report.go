@@ -148,6 +148,7 @@ type Place struct {
 	Unit          string `json:"unit,omitempty"`
 	Container     string `json:"container,omitempty"` // id
 	ContainerName string `json:"container_name,omitempty"`
+	Image         string `json:"image,omitempty"` // of the container, with its tag
 	Pod           string `json:"pod,omitempty"`
 	Namespace     string `json:"namespace,omitempty"` // of the pod
 }

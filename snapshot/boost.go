@@ -108,7 +108,7 @@ func NewBoost(limit time.Duration) (*Boost, error) {
 	if base.Policy != unix.SCHED_NORMAL || base.Nice > 0 {
 		return nil, fmt.Errorf("the daemon was given a low priority: policy %d, niceness %d", base.Policy, base.Nice)
 	}
-	b := &Boost{limit: limit, now: time.Now, cpu: ownCPU, overloaded: linux.Overloaded, saved: boostSaved, baseNice: base.Nice}
+	b := &Boost{limit: limit, now: time.Now, cpu: ownCPU, overloaded: new(linux.Load).Overloaded, saved: boostSaved, baseNice: base.Nice}
 	may := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // it ends with this goroutine
@@ -140,6 +140,10 @@ func (b *Boost) Prompt() {
 	runtime.LockOSThread()
 	_ = setAttr(0, raisedShare) // NewBoost has tried; it keeps the ordinary priority
 }
+
+// Overloaded reports whether the machine is, if it matters: without a Boost, it does not.
+// One snapshot asks several times, for one reading.
+func (b *Boost) Overloaded() bool { return b != nil && b.overloaded() }
 
 // Start raises the process until as many calls of End, or the limit. It does nothing if the
 // machine is not overloaded, or the process was raised for too much of the time.

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
-	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -68,7 +67,7 @@ func (m *Manager) writeAll() {
 			case m.opts.RTPriority > 0:
 				j.pollNames(rtNamesTimeout)
 				m.writeOne(&j)
-			case m.opts.Boost != nil && linux.Overloaded(), j.namesComplete():
+			case m.opts.Boost.Overloaded(), j.namesComplete():
 				m.writeOne(&j)
 			default:
 				waiting++

@@ -198,6 +198,10 @@ func load(list []rules.Rule, opts *Options, anew error) (*Tracker, error) {
 	if t.histograms > 0 { // there may be more in what was taken over
 		t.histograms = t.HistogramStride()
 	}
+	if pairs, err = pairs.Resume(t.Objects); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	t.pairs = pairs
 	if err := pairs.Load(t.Objects); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -228,8 +232,8 @@ func (t *Tracker) installFirst(list []rules.Rule) error {
 	if err == nil {
 		err = t.Rules.Swap(list)
 	}
-	if err == nil { // hooks of pairs have ended with the process before
-		_, err = t.Objects.ReclaimPairs(nil)
+	if err == nil { // of hooks that were not taken over, exits may have been missed
+		_, err = t.Objects.ReclaimPairs(t.pairAges(t.pairs.Resumed()))
 	}
 	if err != nil {
 		return &kernel.TakeoverError{Err: err}
@@ -257,6 +261,7 @@ func (t *Tracker) Attach() error {
 	if err != nil {
 		return err
 	}
+	t.pairs.Keep(t.Objects)
 	return t.StartHeartbeat()
 }
 
@@ -342,10 +347,20 @@ func (t *Tracker) Limit(change func(*Options)) error {
 
 // replace loads the kernel side again (see kernel.Objects), and what shares it.
 func (t *Tracker) replace(plan *kernel.Plan, types *btf.Spec, opts *Options) error {
-	if err := t.Objects.Replace(plan, types, opts.kernel(t.histograms)); err != nil {
+	pairs := t.pairsNow()
+	if err := t.Objects.ForgetPairs(); err != nil {
 		return err
 	}
-	return errors.Join(t.pairsNow().Renew(t.Objects), t.calls.Renew(), t.StartHeartbeat())
+	if err := t.Objects.Replace(plan, types, opts.kernel(t.histograms)); err != nil {
+		pairs.Keep(t.Objects) // as before
+		return err
+	}
+	err := pairs.Renew(t.Objects)
+	if err != nil { // some run on with what was replaced
+		t.Unpin(err)
+	}
+	pairs.Keep(t.Objects)
+	return errors.Join(err, t.calls.Renew(), t.StartHeartbeat())
 }
 
 // Swap replaces the rules while everything runs on (see install.Rules). If they need what
@@ -379,6 +394,13 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	if err != nil {
 		return err
 	}
+	left := pairs.Without(list)
+	if !pairs.Same(before) || !left.Same(pairs) {
+		if err := t.Objects.ForgetPairs(); err != nil {
+			return err
+		}
+		defer func() { t.pairsNow().Keep(t.Objects) }()
+	}
 	if err := t.usePairs(before, pairs); err != nil {
 		return err
 	}
@@ -392,54 +414,12 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	if err := t.Rules.SwapPairs(served, pairs.Numbers, pairs.Labels); err != nil {
 		return errors.Join(err, pairs.Drop(before, t.Objects))
 	}
-	left := pairs.Without(list)
+	left = pairs.Without(list) // with what has failed meanwhile
 	t.mu.Lock()
 	t.inactive, t.pairs = inactive, left
 	t.mu.Unlock()
 	t.calls.Want(plan.Calls, plan.Calls32)
 	return t.dropPairs(before, pairs, left)
-}
-
-// usePairs loads and attaches what pairs has and before has not.
-func (t *Tracker) usePairs(before, pairs *pair.Set) error {
-	if pairs == before {
-		return nil
-	}
-	err := pairs.Load(t.Objects)
-	if err == nil {
-		err = pairs.Attach(t.Objects)
-	}
-	if err != nil {
-		return errors.Join(err, pairs.Drop(before, t.Objects))
-	}
-	return nil
-}
-
-// dropPairs detaches the hooks that left does not have, and forgets what they saw begin.
-func (t *Tracker) dropPairs(before, pairs, left *pair.Set) error {
-	err := errors.Join(before.Drop(left, t.Objects), pairs.Drop(left, t.Objects))
-	if len(before.Numbers) == 0 || maps.Equal(before.Numbers, left.Numbers) {
-		return err
-	}
-	_, failed := t.Objects.ReclaimPairs(t.pairAges(left))
-	return errors.Join(err, failed)
-}
-
-func (t *Tracker) pairsNow() *pair.Set {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.pairs
-}
-
-// pairAges is how old begun work of each pair may become, by its number.
-func (t *Tracker) pairAges(pairs *pair.Set) map[uint32]time.Duration {
-	ages := map[uint32]time.Duration{}
-	t.Current(func(r *rules.Rule) {
-		if n, ok := pairs.Numbers[r.Name]; ok {
-			ages[n] = r.Forget()
-		}
-	})
-	return ages
 }
 
 // Inactive returns the rules that this kernel cannot serve, by name, and why.
@@ -461,7 +441,7 @@ func (t *Tracker) Reclaim() (int, error) {
 	t.swapping.Lock() // pairs that are new have no rule for a moment
 	defer t.swapping.Unlock()
 	maxSpan := t.opts.SpanAge
-	pairs := t.pairAges(t.pairsNow())
+	pairs := t.pairAges(t.pairsNow().Numbers)
 	t.Current(func(r *rules.Rule) {
 		if r.Track == rules.Span {
 			maxSpan = max(maxSpan, 2*r.Threshold, 2*r.Timeout)

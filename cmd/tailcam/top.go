@@ -49,7 +49,7 @@ remembers (see tailcam events) and that have no snapshot are added by who ran in
 woke them, or the device, and else as unexplained. A sleep until a timer is that of who
 slept; what a limit held up is the limit's (cpu.max, io.max, …); a device tells for whom it
 worked.
---by cgroup, unit, pod and container add up by where the culprit runs; devices and
+--by cgroup, unit, pod, container and image add up by where the culprit runs; devices and
 interrupts keep their names. --by wait-site adds up by where tasks waited in the kernel, or
 what they did there, by their stacks (group wait, or stacks: [kernel] of a rule). --by
 pattern adds up by what the latency looks like, such as lock convoy or CPU saturation.
@@ -95,7 +95,7 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container, pattern or wait-site; with --fleet culprit,\n"+
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container, image, pattern or wait-site; with --fleet culprit,\n"+
 		"cause, rule, host, unit, pod, namespace, container, version, kernel or release")
 	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if f.url != "" {

@@ -212,7 +212,7 @@ func explainNames(n *snapshot.Names) explain.Names {
 				PID: t.PID, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
 				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 				Place: explain.Place{
-					Unit: t.Unit, Container: t.Container, ContainerName: t.ContainerName, Pod: t.Pod, Namespace: t.Namespace,
+					Unit: t.Unit, Container: t.Container, ContainerName: t.ContainerName, Image: t.Image, Pod: t.Pod, Namespace: t.Namespace,
 				},
 			}, true
 		},
@@ -239,7 +239,7 @@ func explained(r *explain.Result) *events.Explained {
 		if w := r.Blame.By; w.Kind == explain.KindTask && (w.Cgroup != "" || w.Title != "") {
 			e.ByTask = &events.Identity{
 				Title: w.Title, Cgroup: w.Cgroup, Container: w.Container,
-				Place: events.Place{Unit: w.Unit, ContainerName: w.ContainerName, Pod: w.Pod, Namespace: w.Namespace},
+				Place: events.Place{Unit: w.Unit, ContainerName: w.ContainerName, Image: w.Image, Pod: w.Pod, Namespace: w.Namespace},
 			}
 		}
 	}

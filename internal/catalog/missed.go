@@ -112,7 +112,7 @@ func peer(p *events.Peer) *explain.Who {
 func identify(w *explain.Who, i *events.Identity) {
 	if i != nil {
 		w.Title, w.Cgroup = i.Title, i.Cgroup
-		w.Place = explain.Place{Unit: i.Unit, Container: i.Container, ContainerName: i.ContainerName, Pod: i.Pod, Namespace: i.Namespace}
+		w.Place = explain.Place{Unit: i.Unit, Container: i.Container, ContainerName: i.ContainerName, Image: i.Image, Pod: i.Pod, Namespace: i.Namespace}
 	}
 }
 

@@ -12,7 +12,7 @@ const KindNone = "none"
 
 // IsPlace reports whether a grouping is by where culprits run.
 func IsPlace(by string) bool {
-	return by == ByCgroup || by == ByUnit || by == ByPod || by == ByContainer
+	return by == ByCgroup || by == ByUnit || by == ByPod || by == ByContainer || by == ByImage
 }
 
 // place returns the row of a culprit that runs somewhere, a task or a cgroup; false: it
@@ -31,11 +31,13 @@ func place(by string, w *explain.Who) (name, kind string, ok bool) {
 		name = podName(&w.Place)
 	case ByContainer:
 		name = containerName(&w.Place, at.Container)
+	case ByImage:
+		name = w.Image
 	}
 	switch {
 	case name != "":
 		return name, by, true
-	case w.Cgroup == "", by == ByPod && at.PodUID != "":
+	case w.Cgroup == "", by == ByPod && at.PodUID != "", by == ByImage && at.Container != "":
 		return by + " not known", explain.KindUnknown, true
 	}
 	return "no " + by, KindNone, true

@@ -22,12 +22,13 @@ const (
 	ByUnit      = "unit"
 	ByPod       = "pod"
 	ByContainer = "container"
+	ByImage     = "image"
 	ByPattern   = "pattern"
 	ByWaitSite  = "wait-site" // where tasks waited in the kernel, or what they did there
 )
 
 // Ways lists the groupings.
-var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByPattern, ByWaitSite}
+var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByImage, ByPattern, ByWaitSite}
 
 // Top is the time of many outliers, grouped.
 type Top struct {
@@ -321,7 +322,7 @@ func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 			return "no known pattern", explain.KindUnknown, culprit
 		}
 		return string(it.result.Pattern), ByPattern, culprit
-	case ByCgroup, ByUnit, ByPod, ByContainer:
+	case ByCgroup, ByUnit, ByPod, ByContainer, ByImage:
 		if name, kind, ok := place(t.By, p.By); ok {
 			return name, kind, culprit
 		}

@@ -109,7 +109,7 @@ func TestTopPlaces(t *testing.T) {
 		w.Place = p
 		return w
 	}
-	shop := explain.Place{Container: id, ContainerName: "app", Pod: "web-1", Namespace: "shop"}
+	shop := explain.Place{Container: id, ContainerName: "app", Image: "shop/app:1.2", Pod: "web-1", Namespace: "shop"}
 	parts := []explain.Part{
 		ct.Part(explain.Preempted, at("web", pods, shop), 20),
 		ct.Part(explain.Preempted, at("late", pods, explain.Place{Container: id}), 9), // its runtime has not answered
@@ -129,6 +129,9 @@ func TestTopPlaces(t *testing.T) {
 			"unknown unit not known 6ms", "none no unit 5ms", "device sda 3ms", "self idle 1ms",
 		},
 		catalog.ByPod: {"none no pod 26ms", "pod shop/web-1 20ms", "unknown pod not known 15ms", "device sda 3ms", "self idle 1ms"},
+		catalog.ByImage: {
+			"unknown image not known 21ms", "none no image 20ms", "image shop/app:1.2 20ms", "device sda 3ms", "self idle 1ms",
+		},
 		catalog.ByContainer: {
 			"none no container 20ms", "container shop/web-1/app 20ms", "container " + id + " 9ms", "unknown container not known 6ms", "container web1 6ms",
 			"device sda 3ms", "self idle 1ms",

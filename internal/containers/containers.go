@@ -21,6 +21,7 @@ type Container struct {
 	ID        string
 	Runtime   string // containerd, cri-o, docker, podman
 	Name      string
+	Image     string // with its tag; its id where it has no name any more
 	Pod       string
 	Namespace string
 	PodUID    string

@@ -63,7 +63,7 @@ func serve(t *testing.T, list func(w http.ResponseWriter, id string)) Socket {
 
 func named(w http.ResponseWriter, id, name string) {
 	_ = json.NewEncoder(w).Encode([]any{map[string]any{
-		"Id": id, "Names": []string{"/" + name}, "Labels": map[string]string{"app": "shop", "secret": "x"},
+		"Id": id, "Names": []string{"/" + name}, "Image": "shop/" + name + ":1", "Labels": map[string]string{"app": "shop", "secret": "x"},
 	}})
 }
 
@@ -104,7 +104,7 @@ func TestHostileRuntimes(t *testing.T) {
 	}
 	for n := range 100 {
 		c, state := l.Wait(id(n), "", time.Minute)
-		want := Container{ID: id(n), Runtime: process.Docker, Name: "good", Labels: map[string]string{"app": "shop"}}
+		want := Container{ID: id(n), Runtime: process.Docker, Name: "good", Image: "shop/good:1", Labels: map[string]string{"app": "shop"}}
 		assert.Check(t, state == Known, "container %d", n)
 		assert.DeepEqual(t, c, want)
 	}
@@ -123,14 +123,14 @@ func TestBounds(t *testing.T) {
 	socket := serve(t, func(w http.ResponseWriter, id string) {
 		asked.Add(1)
 		_ = json.NewEncoder(w).Encode([]any{map[string]any{
-			"Id": id, "Names": []string{evil},
+			"Id": id, "Names": []string{evil}, "Image": evil,
 			"Labels": map[string]string{labelPod: evil, labelNamespace: "\xff\x00", "app": evil},
 		}})
 	})
 	l := newLookup(t, Options{Sockets: []Socket{socket}, MaxEntries: 32, Retry: time.Millisecond})
 	c, state := l.Wait(id(0), "", time.Minute)
 	assert.Check(t, state == Known)
-	for _, s := range []string{c.Name, c.Pod, c.Namespace, c.Labels["app"]} {
+	for _, s := range []string{c.Name, c.Image, c.Pod, c.Namespace, c.Labels["app"]} {
 		assert.Check(t, s != "" && len(s) <= maxName && !strings.ContainsAny(s, "\x1b\x00\u202e"), "%q", s)
 	}
 	for n := range 2000 {

@@ -1,8 +1,10 @@
 package containers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -61,8 +63,28 @@ func (c *cri) container(ctx context.Context, id string) (*Container, error) {
 		}
 		got.Name, sandbox = found.GetMetadata().GetName(), found.GetPodSandboxId()
 		got.fromLabels(found.GetLabels())
+		got.Image = c.image(ctx, id, found.GetImage())
 	}
 	return c.pod(ctx, got, sandbox, sandbox == id)
+}
+
+// image is what the container was made of, by name. The kubelet asks for images by their
+// ids: it may tell the name, too, since 1.29; else the status of the container has it.
+func (c *cri) image(ctx context.Context, id string, spec *runtime.ImageSpec) string {
+	if name := cmp.Or(spec.GetUserSpecifiedImage(), spec.GetImage()); name != "" && !isImageID(name) {
+		return name
+	}
+	r, err := c.runtime.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return "" // all the rest is known
+	}
+	return r.GetStatus().GetImage().GetImage()
+}
+
+// isImageID tells ids, as containerd and CRI-O have them, from names.
+func isImageID(s string) bool {
+	s = strings.TrimPrefix(s, "sha256:")
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // pod adds what the sandbox of a container says. Of a container whose sandbox has gone,

@@ -41,6 +41,7 @@ func (d *docker) container(ctx context.Context, id string) (*Container, error) {
 	var list []struct {
 		ID     string `json:"Id"`
 		Names  []string
+		Image  string
 		Labels map[string]string
 	}
 	query := url.Values{"all": {"true"}, "filters": {string(filter)}}
@@ -56,7 +57,7 @@ func (d *docker) container(ctx context.Context, id string) (*Container, error) {
 		if list[i].ID != id {
 			continue
 		}
-		got := &Container{Runtime: runtime, Labels: map[string]string{}}
+		got := &Container{Runtime: runtime, Image: list[i].Image, Labels: map[string]string{}}
 		for _, name := range list[i].Names { // with links, a container has several; its own has one slash
 			if name = strings.TrimPrefix(name, "/"); got.Name == "" || !strings.Contains(name, "/") {
 				got.Name = name

@@ -200,7 +200,7 @@ func (s *source) warn(err error) {
 // bounded checks an answer and limits its size.
 func (s *source) bounded(c *Container, id, hint string) *Container {
 	out := &Container{
-		ID: id, Runtime: hint, Name: short(c.Name), Pod: short(c.Pod), Namespace: short(c.Namespace), PodUID: short(c.PodUID),
+		ID: id, Runtime: hint, Name: short(c.Name), Image: short(c.Image), Pod: short(c.Pod), Namespace: short(c.Namespace), PodUID: short(c.PodUID),
 	}
 	if out.Runtime == "" {
 		out.Runtime = short(c.Runtime)

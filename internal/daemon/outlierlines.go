@@ -240,6 +240,7 @@ func addPlace(add func(key, value string), prefix, title string, at *events.Plac
 	add(prefix+"unit", at.Unit)
 	add(prefix+"container_name", at.ContainerName)
 	add(prefix+"container_runtime", at.Runtime)
+	add(prefix+"container_image", at.Image)
 	add(prefix+"pod", at.Pod)
 	add(prefix+"namespace", at.Namespace)
 }

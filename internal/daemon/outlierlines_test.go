@@ -80,7 +80,7 @@ func TestLineWaitsForItsVerdict(t *testing.T) {
 func TestLinePlaces(t *testing.T) {
 	l, kept, now := newLines()
 	o := lineOutlier("wakeup", 1)
-	o.Task.Title, o.Task.Place = "app.py", events.Place{Unit: "u.service", Runtime: "podman", ContainerName: "c", Pod: "p", Namespace: "n"}
+	o.Task.Title, o.Task.Place = "app.py", events.Place{Unit: "u.service", Runtime: "podman", ContainerName: "c", Image: "c:1", Pod: "p", Namespace: "n"}
 	batch := events.Place{Pod: "batch"}
 	o.OnCPU = &events.OnCPU{Peer: events.Peer{TID: 9, Identity: &events.Identity{Place: batch}}}
 	o.Waker = &events.Waker{Peer: events.Peer{TID: 3, Identity: &events.Identity{Title: "nginx: worker process"}}}
@@ -91,7 +91,7 @@ func TestLinePlaces(t *testing.T) {
 	assert.Assert(t, is.Len(kept.All(), 1))
 	line := kept.All()[0].ContextMap()
 	for key, want := range map[string]any{
-		"title": "app.py", "unit": "u.service", "container_runtime": "podman", "container_name": "c", "pod": "p", "namespace": "n",
+		"title": "app.py", "unit": "u.service", "container_runtime": "podman", "container_image": "c:1", "container_name": "c", "pod": "p", "namespace": "n",
 		"on_cpu_pod": "batch", "waker_title": "nginx: worker process", "culprit_pod": "batch", "waker_pod": nil,
 	} {
 		assert.Check(t, is.Equal(line[key], want), key)

@@ -102,7 +102,8 @@ func (d *daemon) place(path, container string, limit time.Duration) events.Place
 	if limit > 0 {
 		found, _ = d.containers.Wait(at.Container, at.Runtime, limit)
 	}
-	p.ContainerName, p.Pod, p.Namespace, p.Workload = found.Name, found.Pod, found.Namespace, found.Labels
+	p.ContainerName, p.Image, p.Workload = found.Name, found.Image, found.Labels
+	p.Pod, p.Namespace = found.Pod, found.Namespace
 	if p.Runtime == "" {
 		p.Runtime = found.Runtime
 	}

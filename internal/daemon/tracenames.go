@@ -39,7 +39,7 @@ func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
 	switch {
 	case d.cfg.Snapshots.RTPriority > 0:
 		d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
-	case d.boost != nil && linux.Overloaded():
+	case d.boost.Overloaded():
 		d.promptUntil.Store(time.Now().UnixNano()) // helpers are not raised
 		limit, m.User = boostNamesTimeout, nil
 	default:

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/term"
 )
@@ -103,16 +104,14 @@ func checkTracefs(_ *Options, f facts) []Result {
 		p.Reason, "mount -t tracefs nodev /sys/kernel/tracing")}
 }
 
-// mountOf is where a kind of file system is mounted; "": nowhere.
-func mountOf(kind string) string {
-	for line := range strings.Lines(read("/proc/self/mountinfo")) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields := strings.Fields(before)
-		if ok && strings.HasPrefix(after, kind+" ") && len(fields) > 4 {
-			return fields[4]
+// mountOf is where a kind of file system is mounted first; "": nowhere.
+func mountOf(kind string) (at string) {
+	_ = linux.MountsOf("/proc/self/mountinfo", func(m *linux.Mount) { // without it, nothing is known to be mounted
+		if at == "" && m.Type == kind {
+			at = m.Point
 		}
-	}
-	return ""
+	})
+	return at
 }
 
 func checkCgroup(*Options, facts) []Result {

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +29,27 @@ func Overloaded() bool {
 	running, _, _ := strings.Cut(fields[3], "/")
 	n, err := strconv.Atoi(running)
 	return err == nil && n > crowd*runtime.NumCPU()
+}
+
+// loadAge is how long an answer of Load holds.
+const loadAge = 100 * time.Millisecond
+
+// Load answers several who ask at about the same time with one reading. Its methods may be
+// called concurrently.
+type Load struct {
+	mu         sync.Mutex
+	read       time.Time
+	overloaded bool
+}
+
+// Overloaded is the function of this name, of less than 100 ms ago.
+func (l *Load) Overloaded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); l.read.IsZero() || now.Sub(l.read) >= loadAge {
+		l.read, l.overloaded = now, Overloaded()
+	}
+	return l.overloaded
 }
 
 // niceZero is the value of RLIMIT_NICE that permits niceness 0 and no less (getrlimit(2)).

@@ -5,8 +5,10 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestLimitNice(t *testing.T) {
@@ -25,4 +27,14 @@ func TestLimitNice(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NICE, &l); err != nil || l.Max > niceZero || l.Cur > l.Max {
 		t.Errorf("%+v, %v", l, err)
 	}
+}
+
+// TestLoad: an answer holds for a while, and not longer.
+func TestLoad(t *testing.T) {
+	l := Load{read: time.Now().Add(time.Hour), overloaded: true}
+	assert.Check(t, l.Overloaded(), "it was read again")
+	l.read = time.Now().Add(-loadAge)
+	before := l.read
+	l.Overloaded()
+	assert.Check(t, l.read.After(before), "it was not read again")
 }

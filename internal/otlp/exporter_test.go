@@ -142,7 +142,7 @@ func TestPlaces(t *testing.T) {
 	o := outlier("calls", 1)
 	o.Task.Container, o.Task.Title = "abc", "postgres: \x1b checkpointer"
 	o.Task.Place = events.Place{
-		Unit: "x.scope", Runtime: "containerd", ContainerName: "app", Pod: "web-1", Namespace: "shop", PodUID: "u-1",
+		Unit: "x.scope", Runtime: "containerd", ContainerName: "app", Image: "registry:5000/shop/app:1.2@sha256:ab", Pod: "web-1", Namespace: "shop", PodUID: "u-1",
 		Workload: map[string]string{"app": "a\nb"},
 	}
 	o.Waker = &events.Waker{Peer: events.Peer{TID: 3, Identity: &events.Identity{Place: events.Place{Pod: "db-1"}}}}
@@ -150,10 +150,14 @@ func TestPlaces(t *testing.T) {
 	for name, want := range map[string]string{
 		"container.id": "abc", "container.runtime.name": "containerd", "k8s.container.name": "app", "k8s.pod.name": "web-1",
 		"k8s.namespace.name": "shop", "k8s.pod.uid": "u-1", "k8s.pod.label.app": `a\x0ab`, "process.title": `postgres: \x1b checkpointer`,
-		"tailcam.task.unit": "x.scope", "tailcam.waker.pod": "db-1", "container.name": "", "tailcam.task.pod": "",
+		"tailcam.task.unit": "x.scope", "tailcam.waker.pod": "db-1", "container.image.name": "registry:5000/shop/app", "tailcam.task.image": "", "container.name": "", "tailcam.task.pod": "",
 	} {
 		assert.Check(t, got[name] == want, "%s: %q, want %q", name, got[name], want)
 	}
+	name, tag := splitImage("registry:5000/app")
+	assert.Check(t, name == "registry:5000/app" && tag == "", "%s, %s", name, tag)
+	name, tag = splitImage(o.Task.Image)
+	assert.Check(t, name == "registry:5000/shop/app" && tag == "1.2", "%s, %s", name, tag)
 	o.Task.Place = events.Place{Runtime: "docker", ContainerName: "web", Workload: map[string]string{"app": "x"}}
 	got = attributes(o)
 	assert.Check(t, got["container.name"] == "web" && got["container.label.app"] == "x" && got["k8s.container.name"] == "", "%v", got)

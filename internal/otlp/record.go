@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -80,6 +81,13 @@ func addPlace(add func(name string, v *commonpb.AnyValue), t *events.Task) {
 	text("process.title", t.Title)
 	text("container.id", t.Container)
 	text("container.runtime.name", t.Runtime)
+	if image, tag := splitImage(t.Image); image != "" {
+		add("container.image.name", stringValue(image))
+		if tag != "" {
+			tags := &commonpb.ArrayValue{Values: []*commonpb.AnyValue{stringValue(tag)}}
+			add("container.image.tags", &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: tags}})
+		}
+	}
 	name, label := "container.name", "container.label."
 	if t.Pod != "" {
 		name, label = "k8s.container.name", "k8s.pod.label."
@@ -93,13 +101,22 @@ func addPlace(add func(name string, v *commonpb.AnyValue), t *events.Task) {
 	}
 }
 
+// splitImage splits NAME[:TAG][@DIGEST]; a port of a registry has a slash behind it.
+func splitImage(s string) (name, tag string) {
+	name, _, _ = strings.Cut(s, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name, tag = name[:i], name[i+1:]
+	}
+	return name, tag
+}
+
 // elsewhere are the fields that have names in the semantic conventions, or that are
 // not sent: command lines may have passwords, and source lines are in snapshots.
 var elsewhere = [][]string{
 	{"id"}, {"time"}, {"cpu"}, {"block", "device"}, {"stacks", "sources"},
 	{"task", "pid"}, {"task", "tid"}, {"task", "comm"}, {"task", "uid"}, {"task", "cgroup"}, {"task", "container"},
 	{"task", "cmdline"}, {"task", "title"}, {"task", "runtime"}, {"task", "container_name"}, {"task", "pod"}, {"task", "namespace"},
-	{"task", "pod_uid"}, {"task", "workload"},
+	{"task", "pod_uid"}, {"task", "workload"}, {"task", "image"},
 }
 
 // jsonFields are an outlier's fields by their names in JSON, but those elsewhere.

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 const (
@@ -84,7 +86,7 @@ func (h *hierarchy) open() (*os.File, error) {
 		return nil, err
 	}
 	defer f.Close()
-	mounts, err := parseMountinfo(f)
+	mounts, err := cgroup2Points(f)
 	if err != nil {
 		return nil, err
 	}
@@ -214,32 +216,19 @@ func (h *hierarchy) walk(visit func(id uint64, path string) bool) error {
 	})
 }
 
-// parseMountinfo returns the mount points of cgroup v2, complete hierarchies first.
-func parseMountinfo(r io.Reader) ([]string, error) {
-	text, err := io.ReadAll(io.LimitReader(r, 64<<20))
-	if err != nil {
-		return nil, err
-	}
+// cgroup2Points returns the mount points of cgroup v2, complete hierarchies first.
+func cgroup2Points(r io.Reader) ([]string, error) {
 	var whole, parts []string
-	for line := range strings.Lines(string(text)) {
-		// id parent major:minor root mountpoint options… - type source options
-		before, after, ok := strings.Cut(line, " - ")
-		fields := strings.Fields(before)
-		if kind, _, _ := strings.Cut(after, " "); !ok || kind != "cgroup2" || len(fields) < 5 {
-			continue
+	err := linux.Mounts(r, func(m *linux.Mount) {
+		switch {
+		case m.Type != "cgroup2":
+		case m.Root == "/":
+			whole = append(whole, m.Point)
+		default:
+			parts = append(parts, m.Point)
 		}
-		if path := unescape(fields[4]); fields[3] == "/" {
-			whole = append(whole, path)
-		} else {
-			parts = append(parts, path)
-		}
-	}
-	return append(whole, parts...), nil
-}
-
-// unescape decodes octal escapes such as \040.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	})
+	return append(whole, parts...), err
 }
 
 // CgroupDir returns the directory of a cgroup v2 path. It need not exist.

@@ -53,7 +53,7 @@ func TestContainerID(t *testing.T) {
 }
 
 func TestParseMountinfo(t *testing.T) {
-	got, err := parseMountinfo(strings.NewReader(`31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+	got, err := cgroup2Points(strings.NewReader(`31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
 33 31 0:38 /part /mnt/part rw shared:4 - cgroup2 cgroup rw
 34 31 0:38 / /mnt/a\040b\134c rw shared:4 master:1 - cgroup2 cgroup2 rw

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // Inode numbers of the initial namespaces, fixed by the kernel.
@@ -48,23 +50,17 @@ func Hindrances(proc string) []Hindrance {
 // hidepid returns the mount option of procfs if it hides processes from this one, else
 // "".
 func hidepid(proc string) string {
-	text, err := os.ReadFile(filepath.Join(proc, "self/mountinfo"))
-	if err != nil {
-		return ""
-	}
 	at, err := filepath.EvalSymlinks(proc)
 	if err != nil {
 		return ""
 	}
 	mode, group := "", 0
-	for line := range strings.Lines(string(text)) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields, super := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(super) < 3 || super[0] != "proc" || unescape(fields[4]) != at {
-			continue
+	err = linux.MountsOf(filepath.Join(proc, "self/mountinfo"), func(m *linux.Mount) {
+		if m.Type != "proc" || m.Point != at {
+			return
 		}
 		mode, group = "", 0 // later mounts cover earlier ones
-		for option := range strings.SplitSeq(super[2], ",") {
+		for option := range strings.SplitSeq(m.Options, ",") {
 			if value, ok := strings.CutPrefix(option, "hidepid="); ok && value != "off" && value != "0" {
 				mode = value
 			}
@@ -72,8 +68,8 @@ func hidepid(proc string) string {
 				group, _ = strconv.Atoi(value)
 			}
 		}
-	}
-	if mode == "" || mayTrace() {
+	})
+	if err != nil || mode == "" || mayTrace() {
 		return ""
 	}
 	groups, err := os.Getgroups()

@@ -200,7 +200,7 @@ func FuzzProc(f *testing.F) {
 		got := CommandLine(text)
 		assert.Check(t, len(got) <= maxCmdline && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\x1b\x00"),
 			"got %q", got)
-		_, err := parseMountinfo(bytes.NewReader(text))
+		_, err := cgroup2Points(bytes.NewReader(text))
 		assert.Check(t, err)
 	})
 }

@@ -32,7 +32,7 @@ var planted = map[string]string{
 	"comm": "acme-billing", "hog": "acme-hog", "child": "acmechild", "thread": "acmeio", "exited": "acmegone",
 	"title": "acme: report for 10.20.30.40", "argument": "--password=hunter22", "query": "customer=4711",
 	"path": "/home/annabel/invoices/2026.db", "user": "annabel", "ipv4": "10.20.30.40", "ipv6": "fd00:ac:3e::17", "mac": "52:54:00:ac:3e:99",
-	"host": "acmeprod17", "boot": "3d0f1a5e-7777-4f13-9f43-acacacacacac", "unit": "acme-billing.service", "group": "acmegroup.slice",
+	"host": "acmeprod17", "boot": "3d0f1a5e-7777-4f13-9f43-acacacacacac", "unit": "acme-billing.service", "image": "registry.acme.test/billing:7", "group": "acmegroup.slice",
 	"container": "acacacac0123456789acacac0123456789acacac0123456789acacac01234567", "pod": "billing-7f", "namespace": "acmetenants",
 	"label": "SELECT * FROM acmeorders", "spankey": "acmeorder-99", "source": "/src/acme/ledger.c", "library": "libacmeledger.so.1",
 	"reason": "acme asked why", "log": "acme in an action's log", "workload": "acmeteam", "rulefile": "/etc/acme/rules.yaml",
@@ -91,7 +91,7 @@ func plant(t testing.TB) string {
 	task := events.Task{
 		PID: 10, TID: 10, Comm: p["comm"], UID: 4242, Title: p["title"], Cmdline: "/usr/bin/acme-billing " + p["argument"] + " --db " + p["path"] + " " + p["ipv6"] + " " + p["mac"],
 		Cgroup: "/system.slice/" + p["group"] + "/" + p["unit"], Container: p["container"],
-		Place: events.Place{Unit: p["unit"], Pod: p["pod"], Namespace: p["namespace"], Workload: map[string]string{"team": p["workload"]}},
+		Place: events.Place{Unit: p["unit"], Image: p["image"], Pod: p["pod"], Namespace: p["namespace"], Workload: map[string]string{"team": p["workload"]}},
 	}
 	address := uint64(3735928559) // of IPv4, as a rule's key may have it
 	o := events.Outlier{

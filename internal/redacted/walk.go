@@ -96,7 +96,7 @@ func (c *copier) named(s, key string) string {
 		return c.title(s)
 	case "cgroup", "cpu_cgroup", "memory_cgroup":
 		return c.cgroup(s)
-	case "container", "container_name", "unit", "pod", "pod_uid", "namespace":
+	case "container", "container_name", "image", "unit", "pod", "pod_uid", "namespace":
 		return c.p.Name(redact.Places, s)
 	case "file":
 		return c.file(s)

@@ -14,6 +14,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // Limits of one reading.
@@ -152,31 +154,21 @@ func (r *groupReader) read(root, controller, at string) {
 // memory of v1, are mounted.
 func cgroupMounts(proc string) map[string]string {
 	out := map[string]string{}
-	f, err := os.Open(filepath.Join(proc, "self/mountinfo"))
-	if err != nil {
-		return out
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 16<<20))
-	if err != nil {
-		return out
-	}
-	for line := range strings.Lines(string(text)) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields, tail := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(tail) < 3 || fields[3] != "/" || strings.Contains(fields[4], `\`) {
-			continue
-		}
-		switch tail[0] {
-		case "cgroup2":
-			out[""] = fields[4]
-		case "cgroup":
+	err := linux.MountsOf(filepath.Join(proc, "self/mountinfo"), func(m *linux.Mount) {
+		switch {
+		case m.Root != "/" || strings.ContainsAny(m.Point, "\\ \t\n#"): // advice would have to quote it
+		case m.Type == "cgroup2":
+			out[""] = m.Point
+		case m.Type == "cgroup":
 			for _, c := range []string{"cpu", "memory"} {
-				if slices.Contains(strings.Split(tail[2], ","), c) {
-					out[c] = fields[4]
+				if slices.Contains(strings.Split(m.Options, ","), c) {
+					out[c] = m.Point
 				}
 			}
 		}
+	})
+	if err != nil {
+		return map[string]string{}
 	}
 	return out
 }

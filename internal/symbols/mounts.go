@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // localTypes are file systems that depend on local disks only. Others may wait for a
@@ -33,29 +34,13 @@ type mount struct {
 	kind string
 }
 
-const maxMountinfo = 16 << 20 // bytes: a hundred thousand mounts
-
 func readMounts(r io.Reader) (mountTable, error) {
 	t := mountTable{map[uint64]mount{}, map[uint64]mount{}}
-	scan := bufio.NewScanner(io.LimitReader(r, maxMountinfo))
-	scan.Buffer(make([]byte, 0, 16<<10), 1<<20)
-	for scan.Scan() {
-		// id parent major:minor root mountpoint options… - type source options
-		before, after, ok := strings.Cut(scan.Text(), " - ")
-		fields := strings.SplitN(before, " ", 4)
-		if !ok || len(fields) < 4 {
-			continue
-		}
-		id, err := strconv.ParseUint(fields[0], 10, 64)
-		dev, err2 := parseDevice(fields[2], 10)
-		if err != nil || err2 != nil {
-			continue
-		}
-		kind, _, _ := strings.Cut(after, " ")
-		m := mount{dev, kind}
-		t.byID[id], t.byDev[m.dev] = m, m
-	}
-	return t, scan.Err()
+	err := linux.Mounts(r, func(m *linux.Mount) {
+		t.byID[m.ID] = mount{m.Dev, m.Type}
+		t.byDev[m.Dev] = t.byID[m.ID]
+	})
+	return t, err
 }
 
 // ownMounts is the cached mount table of the calling process.

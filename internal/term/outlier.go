@@ -262,6 +262,7 @@ func (d details) process(o *events.Outlier) {
 	}
 	d.add("unit", Clean(t.Unit))
 	d.add("container", containerText(t.Container, &t.Place))
+	d.add("image", Clean(t.Image))
 	d.add("pod", Clean(PodName(&t.Place)))
 }
 

@@ -46,7 +46,7 @@ func TestPrintOutlier(t *testing.T) {
 			Time: at, Rule: "wakeup", Track: "wakeup", DelayNS: 6_000_000, ThresholdNS: 5_000_000,
 			Task: events.Task{
 				PID: 5, TID: 5, Comm: "postgres", Title: "postgres: check\x1bpointer", Container: "abc", Cgroup: "/a",
-				Place: events.Place{Runtime: "containerd", ContainerName: "db", Pod: "db-1", Namespace: "shop"},
+				Place: events.Place{Runtime: "containerd", ContainerName: "db", Image: "shop/db:\x1b1", Pod: "db-1", Namespace: "shop"},
 			},
 			Waker: &events.Waker{Peer: events.Peer{PID: 3, TID: 4, Comm: "GC Thread#0", Identity: &events.Identity{
 				Title: "org.example.Main", Cgroup: "/a", Place: events.Place{Pod: "db-1"},
@@ -59,6 +59,7 @@ func TestPrintOutlier(t *testing.T) {
     threshold    5ms (1.2 times that)
     cgroup       /a
     container    db  abc (containerd)
+    image        shop/db:\x1b1
     pod          shop/db-1
     woken by     GC Thread#0 of org.example.Main[4]
     ran instead  hog[9] in pod jobs/ba\x0atch for 5.00ms on cpu 0

@@ -44,6 +44,7 @@ type Place struct {
 	Unit          string            `json:"unit,omitempty"`           // systemd unit
 	Runtime       string            `json:"runtime,omitempty"`        // docker, containerd, cri-o, podman, lxc, systemd-nspawn
 	ContainerName string            `json:"container_name,omitempty"` // in Kubernetes: within the pod
+	Image         string            `json:"image,omitempty"`          // of the container, with its tag
 	Pod           string            `json:"pod,omitempty"`
 	Namespace     string            `json:"namespace,omitempty"` // of the pod
 	PodUID        string            `json:"pod_uid,omitempty"`

@@ -60,8 +60,8 @@ func (j *Jump) To(p *ebpf.Program) error {
 	return nil
 }
 
-// runs is the id of the program that its hook runs.
-func (j *Jump) runs() (id ebpf.ProgramID, err error) {
+// Runs is the id of the program that its hook runs.
+func (j *Jump) Runs() (id ebpf.ProgramID, err error) {
 	err = j.table.Lookup(uint32(0), &id)
 	return id, err
 }

@@ -25,8 +25,8 @@ import (
 
 // What is pinned, by name: maps and programs of the main object, what is attached to its
 // hooks (the program of a Jump and its table, and the link), and three maps that only
-// daemons use: these, and pins.Complete, a loadedRecord. Hooks of declared pairs and
-// functions of system calls are not: they end with the process.
+// daemons use: these, and pins.Complete, a loadedRecord. Of declared pairs: see declaredPin.
+// Functions of system calls are not: they end with the process.
 const (
 	mapPin     = "map-"
 	programPin = "prog-"

@@ -184,7 +184,7 @@ func (o *Objects) onlyWanted(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	for _, name := range names {
-		if program, ok := strings.CutPrefix(name, linkPin); ok && spec.Programs[program] == nil {
+		if program, ok := strings.CutPrefix(name, linkPin); ok && spec.Programs[program] == nil && !strings.HasPrefix(program, declaredPin) {
 			return fmt.Errorf("configuration or rules do without its program %s", program)
 		}
 	}
@@ -249,7 +249,7 @@ func (o *Objects) checkHooks() error {
 	o.links.mu.Lock()
 	defer o.links.mu.Unlock()
 	for name, j := range o.hooks {
-		runs, err := j.runs()
+		runs, err := j.Runs()
 		if err != nil {
 			return fmt.Errorf("ask which program %s runs: %w", name, err)
 		}

@@ -79,6 +79,9 @@ func (p *Set) Drop(now *Set, k *kernel.Objects) error {
 				continue
 			}
 			errs = append(errs, k.DetachProgram(h.jump.Program), h.jump.Close())
+			if h.pin != "" {
+				errs = append(errs, k.UnpinHook(h.pin))
+			}
 			h.jump = nil
 		}
 	}

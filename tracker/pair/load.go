@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/bpf/abi"
@@ -126,6 +127,9 @@ func (p *Set) Attach(k *kernel.Objects) error {
 				continue
 			}
 			h.done = true
+			if h.pin == "" {
+				p.pinRule(h.rule, k)
+			}
 			l, err := h.site.attach(h.jump.Program)
 			if err != nil {
 				p.fail(h, fmt.Errorf("attach to %s: %w", h.hook.Text, err))
@@ -134,10 +138,17 @@ func (p *Set) Attach(k *kernel.Objects) error {
 				}
 				continue
 			}
-			k.AddLink(kernel.Attachment{Program: h.name(), Hook: h.hook.Text, Rule: h.rule, Link: l, Loaded: h.jump.Program})
+			if h.pin != "" {
+				l = k.PinHook(h.pin, h.jump, l)
+			}
+			k.AddLink(h.attachment(l))
 		}
 	}
 	return nil
+}
+
+func (p *hookProgram) attachment(l link.Link) kernel.Attachment {
+	return kernel.Attachment{Program: p.name(), Hook: p.hook.Text, Rule: p.rule, Link: l, Loaded: p.jump.Program}
 }
 
 // fail notes why a rule does not work here.

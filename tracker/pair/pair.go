@@ -39,6 +39,10 @@ type hookProgram struct {
 	wire abi.PairHook
 	jump *kernel.Jump // nil: not loaded
 	done bool         // attached, or refused
+
+	pin     string // what it is pinned as; "": it is not
+	sum     string // of its rule, if it is pinned: see sumOf
+	resumed bool   // an earlier daemon had attached it
 }
 
 func (p *hookProgram) name() string { return "pair:" + p.rule + ":" + p.hook.Text }

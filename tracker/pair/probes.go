@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/field"
@@ -35,7 +36,7 @@ func (s *sites) probed(h *rules.Hook) (site, error) {
 		return site{}, missing{err}
 	}
 	at := link.UprobeOptions{Address: offset, Offset: h.Offset}
-	return site{template: templateRegs, source: source, attach: s.at(h, returns, at)}, nil
+	return site{template: templateRegs, source: source, attach: s.at(h, returns, at), place: placeOf(&at), file: s.identity(h.Path)}, nil
 }
 
 // plausible refuses places that no file can have. cilium/ebpf takes 0 for none,
@@ -71,6 +72,26 @@ func (s *sites) at(h *rules.Hook, returns bool, at link.UprobeOptions) func(*ebp
 	}
 }
 
+func placeOf(at *link.UprobeOptions) string {
+	return fmt.Sprintf("%#x+%#x, semaphore %#x", at.Address, at.Offset, at.RefCtrOffset)
+}
+
+// identity tells apart files that have had one name: a hook stays with the one that it was
+// attached to, whose inode is not used again meanwhile (uprobes hold it).
+func (s *sites) identity(path string) func() (string, error) {
+	programs := s.programs
+	return func() (string, error) {
+		if err := programs.Answers(path); err != nil {
+			return "", err
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return "", fmt.Errorf("look at %s: %w", path, err)
+		}
+		return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
+	}
+}
+
 // static finds all places of a usdt probe.
 func (s *sites) static(h *rules.Hook) ([]site, error) {
 	places, err := s.programs.Static(h.Path, h.Category, h.Name)
@@ -88,7 +109,9 @@ func (s *sites) static(h *rules.Hook) ([]site, error) {
 			return nil, missing{fmt.Errorf("%s: probe %s:%s: %w", h.Path, h.Category, h.Name, err)}
 		}
 		at := link.UprobeOptions{Address: place.Offset, RefCtrOffset: place.Semaphore}
-		list = append(list, site{template: templateRegs, source: field.Static(h.Text, args), attach: s.at(h, false, at)})
+		list = append(list, site{
+			template: templateRegs, source: field.Static(h.Text, args), attach: s.at(h, false, at), place: placeOf(&at), file: s.identity(h.Path),
+		})
 	}
 	return list, nil
 }

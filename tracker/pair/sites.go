@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -33,6 +34,8 @@ type site struct {
 	attachTo   string
 	attachType ebpf.AttachType
 	attach     func(*ebpf.Program) (link.Link, error)
+	place      string                 // where it is, beside the text of the hook
+	file       func() (string, error) // tells apart files of one name; nil: it is in none
 }
 
 // sites finds hooks.
@@ -104,19 +107,19 @@ func (s *sites) tracepoint(h *rules.Hook) (site, error) {
 	if err != nil {
 		return site{}, missing{err}
 	}
-	return site{template: templateRecord, source: field.Record(s.types, h.Text, fields), attach: func(p *ebpf.Program) (link.Link, error) {
+	return site{template: templateRecord, place: strconv.FormatUint(id, 10), source: field.Record(s.types, h.Text, fields), attach: func(p *ebpf.Program) (link.Link, error) {
 		return attachEvent(p, id)
 	}}, nil
 }
 
 // eventLink is a link to a perf event, which lives as long as it.
 type eventLink struct {
-	link.Link
+	*link.RawLink
 	fd int
 }
 
 // Close detaches.
-func (l *eventLink) Close() error { return errors.Join(l.Link.Close(), unix.Close(l.fd)) }
+func (l *eventLink) Close() error { return errors.Join(l.RawLink.Close(), unix.Close(l.fd)) }
 
 // attachEvent attaches to the tracepoint with this id. Needs kernel 5.15+.
 func attachEvent(p *ebpf.Program, id uint64) (link.Link, error) {

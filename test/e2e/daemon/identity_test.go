@@ -48,7 +48,7 @@ func TestPods(t *testing.T) {
 	for i := range list {
 		at := list[i].Task
 		assert.Check(t, at.Pod == "web-1" && at.Namespace == "shop" && at.ContainerName == "app" && at.Runtime == "containerd" &&
-			at.Container == web.ID && at.PodUID == web.UID && at.Workload["app.kubernetes.io/name"] == "shop" && len(at.Workload) == 1,
+			at.Container == web.ID && at.PodUID == web.UID && at.Image == runtimes.Image && at.Workload["app.kubernetes.io/name"] == "shop" && len(at.Workload) == 1,
 			"%+v", at)
 	}
 	eventually(t, "the naps outside are told", func() bool { return complete("others") })
@@ -96,7 +96,7 @@ func TestPodman(t *testing.T) {
 	eventually(t, "its naps are told", func() bool { return len(d.events("web")) >= 20 })
 	for _, o := range d.events("web") {
 		at := o.Task
-		assert.Check(t, o.Partial || at.ContainerName == "web1" && at.Runtime == "podman" && at.Container == id && at.Workload["tier"] == "front",
+		assert.Check(t, o.Partial || at.ContainerName == "web1" && at.Runtime == "podman" && at.Container == id && at.Image == runtimes.Image && at.Workload["tier"] == "front",
 			"%+v", at)
 	}
 	t.Logf("%d outliers of new containers were decided before Podman answered", d.status().loss("cgroup_gone", "web"))

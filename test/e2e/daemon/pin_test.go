@@ -25,6 +25,7 @@ import (
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/test/support/systemd"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/pins"
 )
 
@@ -72,7 +73,8 @@ func TestPinKilled(t *testing.T) {
 	dir := bpffs(t)
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 1s}"),
-		entry("other", "wakeup", "10s", "{uid: "+strconv.Itoa(uid)+"}")))
+		entry("other", "wakeup", "10s", "{uid: "+strconv.Itoa(uid)+"}"),
+		declaredRule(uid)))
 	args := []string{"--pin=" + dir, "--recorder-size", "4MiB"}
 	d := h.start(t, args...)
 	objects := heldBy(t, d.pid())
@@ -98,6 +100,10 @@ func TestPinKilled(t *testing.T) {
 			"this was before the kill, or never: %+v", o)
 	}
 	assert.Check(t, len(told) == 6 && slices.Max(slices.Collect(maps.Values(told))) == 1, "told: %v", told)
+	eventually(t, "the declared pair's are told", func() bool { return len(d.events("declared")) >= 6 })
+	assert.Check(t, len(d.events("declared")) == 6 && slices.ContainsFunc(d.events("declared"), func(o events.Outlier) bool {
+		return o.StartMono >= ended[0].Start && o.EndMono <= ended[0].End
+	}), "told of the declared pair: %+v, want one of %+v", d.events("declared"), ended)
 	m, trace := checkSnapshot(t, byHand(d, "after the kill"))
 	for _, c := range m.Coverage {
 		assert.Check(t, c.FromMonoNS < killed && len(c.Gaps) == 0, "CPU %d: not the history of before the kill: %+v", c.CPU, c)
@@ -105,7 +111,7 @@ func TestPinKilled(t *testing.T) {
 	knows(t, trace, landmark, killed)
 	s := d.status()
 	assert.Assert(t, s.Pins != nil && s.Pins.TakenOver && s.Pins.Where == dir, "%+v", s.Pins)
-	assert.Check(t, s.Pins.Unread == 6 && s.Pins.Lost == 0 && s.Pins.GapNS > 0, "%+v", s.Pins)
+	assert.Check(t, s.Pins.Unread == 12 && s.Pins.Lost == 0 && s.Pins.GapNS > 0, "%+v", s.Pins)
 	assert.Check(t, s.rule("nap").Outliers == 9, "the counters began anew: %+v", s.rule("nap"))
 
 	// It works on, and its end leaves nothing.
@@ -116,6 +122,12 @@ func TestPinKilled(t *testing.T) {
 	_, err := os.Lstat(dir)
 	assert.Check(t, errors.Is(err, os.ErrNotExist), "the directory stays: %v", err)
 	complete(t, h.snaps)
+}
+
+// declaredRule is napRule as a declared pair.
+func declaredRule(uid int) string {
+	return entry("declared", "pair", "1ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-syscall}", "key: tid", "snapshot: false",
+		"entry: raw_tracepoint:sys_enter", "entry_when: args.id == "+strconv.Itoa(unix.SYS_CLOCK_NANOSLEEP), "exit: raw_tracepoint:sys_exit")
 }
 
 // killsVariable is how often TestPinKilledAnywhere kills.
@@ -133,7 +145,7 @@ func TestPinKilledAnywhere(t *testing.T) {
 		assert.NilError(t, err, killsVariable)
 	}
 	uid := newUID()
-	h := newHome(t, rulesFile(napRule("nap", uid, "timeout: 10ms", "snapshot: {after: 5ms, every: 10ms, burst: 20}")))
+	h := newHome(t, rulesFile(napRule("nap", uid, "timeout: 10ms", "snapshot: {after: 5ms, every: 10ms, burst: 20}"), declaredRule(uid)))
 	all := objects{}
 	taken := 0
 	for round := range rounds {
@@ -349,12 +361,20 @@ func TestUninstallCheck(t *testing.T) {
 func TestUnitPins(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
-	h := unitHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms}")))
+	h := unitHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms}"), declaredRule(uid)))
 	dropIn := writeFile(t, filepath.Join(h.dir, "restart.conf"), "[Service]\nRestartSec=100ms\n", 0o644)
 	d := h.serveWith(t, systemd.Options{Unit: readText(t, shippedUnit), DropIns: []string{dropIn}, Restart: true})
 	s := d.main.(serviceProcess)
 	d.watches()
 	held := heldBy(t, d.pid())
+	told := func(ended []inject.Event) {
+		t.Helper()
+		for _, rule := range []string{"nap", "declared"} {
+			eventually(t, "what was pending is told by "+rule, func() bool { return len(d.events(rule)) == 1 })
+			o := d.events(rule)[0]
+			assert.Check(t, o.StartMono >= ended[0].Start && o.EndMono <= ended[0].End, "%+v, injected was %+v", o, ended)
+		}
+	}
 	watches := func(times int) {
 		t.Helper()
 		eventually(t, "it watches again", func() bool { return d.log.count(`"message":"watching"`) == times })
@@ -364,19 +384,15 @@ func TestUnitPins(t *testing.T) {
 	d.kill()
 	ended := pending.Wait()
 	watches(2)
-	eventually(t, "what was pending is told", func() bool { return len(d.events("nap")) == 1 })
-	o := d.events("nap")[0]
-	assert.Check(t, o.StartMono >= ended[0].Start && o.EndMono <= ended[0].End, "%+v, injected was %+v", o, ended)
+	told(ended)
 
-	writeFile(t, h.rules, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms}"), entry("disk", "block", "1h", "{op: [read]}", "timeout: 1h")), 0o644)
+	writeFile(t, h.rules, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms}"), declaredRule(uid), entry("disk", "block", "1h", "{op: [read]}", "timeout: 1h")), 0o644)
 	d.ok("reload") // with programs that change places
 	pending = sleeping(t, uid, 2*time.Second)
 	s.Systemctl("restart")
 	ended = pending.Wait()
 	watches(3)
-	eventually(t, "what was pending is told", func() bool { return len(d.events("nap")) == 1 })
-	o = d.events("nap")[0]
-	assert.Check(t, o.StartMono >= ended[0].Start && o.EndMono <= ended[0].End, "%+v, injected was %+v", o, ended)
+	told(ended)
 	eventually(t, "systemd has restarted it", func() bool { return s.Property("ActiveState") == "active" })
 
 	pid, err := strconv.Atoi(s.Property("MainPID"))

@@ -2,9 +2,13 @@ package detect
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,18 +17,21 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // TestTakeover: see provoke.Takeover.
 func TestTakeover(t *testing.T) {
 	needRoot(t)
-	provoke.Takeover(t, true)
+	provoke.Takeover(t, true, false)
 }
 
 // badStore is a store of which one object at a time cannot be put, or not be removed.
@@ -71,8 +78,12 @@ func (p *successors) load(list []rules.Rule, groups []string, ring int) {
 	store, err := pins.OpenDir(p.dir)
 	assert.NilError(p.t, err)
 	p.store = &badStore{Store: store}
+	before := p.c
 	p.c = load(p.t, list, &tracker.Options{Groups: groups, Ring: ring, Tasks: 256, MaxTasks: 8192, Pins: p.store, Version: "test"})
 	p.c.kernel.Leave(true) // as a daemon does once it watches
+	if before != nil && p.c.kernel.Takeover().Taken {
+		p.c.received = before.received // counters go on
+	}
 }
 
 // links counts those that are pinned.
@@ -192,4 +203,123 @@ func TestTakeoverBadStore(t *testing.T) {
 	p.dies()
 	left, err := os.ReadDir(p.dir)
 	assert.Check(t, errors.Is(err, os.ErrNotExist), "%v stay: %v", left, err)
+}
+
+// stepSource is a program that answers each byte, and waits for the next one in a function.
+const stepSource = `#include <unistd.h>
+__attribute__((noinline)) int step(char *c) { return read(0, c, 1) == 1; }
+int main(void) { char c; while (step(&c)) if (write(1, &c, 1) != 1) return 1; return 0; }
+`
+
+// step is such a program that waits for its first byte.
+type step struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out io.Reader
+}
+
+// startStep returns when it waits.
+func (p *successors) startStep(program string) *step {
+	p.t.Helper()
+	s := &step{Cmd: exec.CommandContext(p.t.Context(), program)}
+	var err error
+	s.in, err = s.StdinPipe()
+	assert.NilError(p.t, err)
+	s.out, err = s.StdoutPipe()
+	assert.NilError(p.t, err)
+	assert.NilError(p.t, s.Start())
+	p.t.Cleanup(func() { _ = s.in.Close(); _ = s.Wait() })
+	p.c.eventually("it waits", func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", s.Process.Pid))
+		if err == nil && !strings.HasPrefix(string(text), strconv.Itoa(unix.SYS_READ)+" 0x0 ") {
+			err = fmt.Errorf("it is at %s", text)
+		}
+		return err
+	})
+	return s
+}
+
+// told ends the wait, and checks which rules tell of it, each of them once.
+func (p *successors) told(s *step, names ...string) {
+	p.t.Helper()
+	ended := linux.Monotonic()
+	_, err := s.in.Write([]byte("x"))
+	assert.NilError(p.t, err)
+	_, err = io.ReadFull(s.out, make([]byte, 1))
+	assert.NilError(p.t, err)
+	list := slices.DeleteFunc(slices.Clone(p.c.settle()), func(o *events.Outlier) bool {
+		return o.Task.PID != s.Process.Pid || o.StartMono >= ended || o.EndMono < ended
+	})
+	for _, rule := range []string{"call", "raw", "function"} {
+		want := 0
+		if slices.Contains(names, rule) {
+			want = 1
+		}
+		assert.Check(p.t, len(only(rule, list)) == want, "%s has told %d times, want %d", rule, len(only(rule, list)), want)
+	}
+}
+
+// TestTakeoverPairs: hooks of declared pairs outlive who attached them, with what they saw
+// begin. Those of a rule that has changed, or of a file that is another one by now, do not,
+// nor do any if they were about to change.
+func TestTakeoverPairs(t *testing.T) {
+	p := pinDirectory(t)
+	source, program := filepath.Join(t.TempDir(), "step.c"), filepath.Join(t.TempDir(), "step")
+	assert.NilError(t, os.WriteFile(source, []byte(stepSource), 0o600))
+	replace := func() { // as a package does
+		t.Helper()
+		child.Compile(t, "gcc", "-O1", "-static", "-o", program+".new", source)
+		assert.NilError(t, os.Rename(program+".new", program))
+	}
+	replace()
+	list := func(key string) []rules.Rule {
+		return pairRules(t, strings.NewReplacer("PROGRAM", program, "KEY", key, "READ", strconv.Itoa(unix.SYS_READ)).Replace(`
+rules:
+  - {name: call, track: pair, entry: "tracepoint:syscalls:sys_enter_read", exit: "tracepoint:syscalls:sys_exit_read",
+     key: KEY, threshold: 1us, when: {comm: step}, labels: {file: args.fd}}
+  - {name: raw, track: pair, entry: "raw_tracepoint:sys_enter", entry_when: args.id == READ, exit: "raw_tracepoint:sys_exit",
+     key: tid, threshold: 1us, when: {comm: step}}
+  - {name: function, track: pair, entry: "uprobe:PROGRAM:step", exit: "uretprobe:PROGRAM:step",
+     key: tid, threshold: 1us, when: {comm: step}}
+`))
+	}
+	load := func(key string) {
+		t.Helper()
+		p.load(list(key), nil, 0)
+		p.c.read()
+	}
+	names := func() []string {
+		t.Helper()
+		list, err := p.store.Names()
+		assert.NilError(t, err)
+		slices.Sort(list)
+		return list
+	}
+	load("tid")
+	before := names()
+	s := p.startStep(program)
+	p.dies()
+
+	load("tid")
+	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
+	assert.DeepEqual(t, before, names())
+	p.told(s, "call", "raw", "function")
+	s = p.startStep(program)
+	p.dies()
+
+	replace()
+	load("[tid, pid]")
+	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
+	assert.Check(t, p.links() == len(p.c.kernel.Programs()), "%d links are pinned of %d programs", p.links(), len(p.c.kernel.Programs()))
+	p.told(s, "raw")
+	p.told(p.startStep(program), "call", "raw", "function")
+	s = p.startStep(program)
+	assert.NilError(t, p.store.Remove("state-pairs")) // as while a reload is at work
+	p.dies()
+
+	load("[tid, pid]")
+	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
+	p.told(s)
+	p.told(p.startStep(program), "call", "raw", "function")
+	p.ends()
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 )
 
@@ -69,17 +70,14 @@ func mkdir(dir string) error {
 
 // Hierarchy is where the hierarchy of version 1 that has a controller, or that of
 // version 2 for "", is mounted as a whole; "" if it is not.
-func Hierarchy(controller string) string {
-	mounts, _ := os.ReadFile("/proc/self/mountinfo") // no proc, no mounts
-	for line := range strings.Lines(string(mounts)) {
-		before, after, _ := strings.Cut(line, " - ")
-		at, what := strings.Fields(before), strings.Fields(after)
-		if len(at) >= 5 && len(what) >= 3 && at[3] == "/" && (controller == "" && what[0] == "cgroup2" ||
-			what[0] == "cgroup" && slices.Contains(strings.Split(what[2], ","), controller)) {
-			return at[4]
+func Hierarchy(controller string) (at string) {
+	_ = linux.MountsOf("/proc/self/mountinfo", func(m *linux.Mount) { // no proc, no mounts
+		if at == "" && m.Root == "/" && (controller == "" && m.Type == "cgroup2" ||
+			m.Type == "cgroup" && slices.Contains(strings.Split(m.Options, ","), controller)) {
+			at = m.Point
 		}
-	}
-	return ""
+	})
+	return at
 }
 
 // NeedHierarchy is Hierarchy for version 2, without which the test is skipped.

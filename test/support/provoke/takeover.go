@@ -1,6 +1,7 @@
 package provoke
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,10 +19,18 @@ import (
 	"github.com/tailcam/tailcam/tracker/pins"
 )
 
+// functionPairs are pairs of functions that a task is in while it sleeps.
+const functionPairs = `
+rules:
+  - {name: probed, track: pair, entry: "kprobe:hrtimer_nanosleep", exit: "kretprobe:hrtimer_nanosleep", key: tid, threshold: 300ms, when: {pid: %[1]d}}
+  - {name: traced, track: pair, entry: "fentry:hrtimer_nanosleep", exit: "fexit:hrtimer_nanosleep", key: tid, threshold: 300ms, when: {pid: %[1]d}}
+`
+
 // Takeover tests that a kernel side that is left in a BPF file system is taken over, with
-// what is pending, hooks that were shed and, if grow is set, a table that has grown. The
-// test's own process is the victim.
-func Takeover(t *testing.T, grow bool) {
+// what is pending, hooks that were shed and, if grow is set, a table that has grown; also a
+// declared pair of functions of the kernel, if these can be attached to. The test's own
+// process is the victim.
+func Takeover(t *testing.T, grow, functions bool) {
 	mount := t.TempDir()
 	assert.NilError(t, unix.Mount("bpf", mount, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	t.Cleanup(func() { assert.Check(t, unix.Unmount(mount, 0)) })
@@ -29,6 +38,11 @@ func Takeover(t *testing.T, grow bool) {
 	list := []rules.Rule{{
 		Name: "asleep", Track: rules.OffCPU, Threshold: 300 * time.Millisecond, When: rules.Match{PID: []uint32{uint32(os.Getpid())}, State: []rules.State{rules.Interruptible}},
 	}}
+	if functions {
+		pairs, err := rules.Parse(t.Name(), fmt.Appendf(nil, functionPairs, os.Getpid()), &rules.LocalMachine{})
+		assert.NilError(t, err)
+		list = append(list, pairs...)
+	}
 	load := func() (*tracker.Tracker, pins.Store) {
 		store, err := pins.OpenDir(dir)
 		assert.NilError(t, err)
@@ -37,6 +51,7 @@ func Takeover(t *testing.T, grow bool) {
 		})
 		assert.NilError(t, err)
 		assert.NilError(t, k.Attach())
+		assert.Check(t, len(k.Inactive()) == 0, "%v", k.Inactive())
 		return k, store
 	}
 	first, store := load()
@@ -77,12 +92,16 @@ func Takeover(t *testing.T, grow bool) {
 	for cpu, c := range second.Recorded() {
 		assert.Check(t, c.Recorded >= records[cpu].Recorded, "CPU %d: its ring began anew", cpu)
 	}
-	for {
+	missing := map[string]bool{}
+	for i := range list {
+		missing[list[i].Name] = true
+	}
+	for len(missing) > 0 {
 		o, err := second.Read()
 		assert.NilError(t, err)
 		if o.StartMono > began && o.EndMono < ended && uint64(o.DelayNS) > (ended-began)/2 {
-			t.Logf("asleep for %s of %s", time.Duration(o.DelayNS), time.Duration(ended-began))
-			break // others are of the runtime's own threads
+			t.Logf("%s: asleep for %s of %s", o.Rule, time.Duration(o.DelayNS), time.Duration(ended-began))
+			delete(missing, o.Rule) // others are of the runtime's own threads
 		}
 	}
 	assert.Check(t, second.Inherited() > 0)

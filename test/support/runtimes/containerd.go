@@ -19,7 +19,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const image = "tailcam.test/nap:1"
+// Image is what all containers are made of.
+const Image = "tailcam.test/nap:1"
 
 // Containerd is a containerd that serves Kubernetes' interface.
 type Containerd struct {
@@ -59,7 +60,7 @@ func StartContainerd(t *testing.T) *Containerd {
 	c := &Containerd{place: newPlace(t, "containerd")}
 	c.Socket = filepath.Join(c.dir, "s")
 	file := filepath.Join(c.dir, "config.toml")
-	assert.NilError(t, os.WriteFile(file, fmt.Appendf(nil, config, c.dir, c.Socket, image), 0o600))
+	assert.NilError(t, os.WriteFile(file, fmt.Appendf(nil, config, c.dir, c.Socket, Image), 0o600))
 	c.serve(c.Socket, daemon, "--config", file)
 	archive := filepath.Join(c.dir, "image.tar")
 	writeImage(t, archive, Nap(t, c.dir))
@@ -104,7 +105,7 @@ func (c *Containerd) Run(namespace, name, container, micros string, labels map[s
 	made, err := c.client.CreateContainer(ctx, &cri.CreateContainerRequest{
 		PodSandboxId: p.Sandbox, SandboxConfig: sandbox,
 		Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: container}, Image: &cri.ImageSpec{Image: image}, Args: []string{micros},
+			Metadata: &cri.ContainerMetadata{Name: container}, Image: &cri.ImageSpec{Image: Image}, Args: []string{micros},
 			Labels: map[string]string{
 				"io.kubernetes.container.name": container, "io.kubernetes.pod.name": name,
 				"io.kubernetes.pod.namespace": namespace, "io.kubernetes.pod.uid": uid,
@@ -146,7 +147,7 @@ func writeImage(t *testing.T, path, program string) {
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	assert.NilError(t, err)
-	manifest, err := json.Marshal([]any{map[string]any{"Config": "config.json", "RepoTags": []string{image}, "Layers": []string{"layer.tar"}}})
+	manifest, err := json.Marshal([]any{map[string]any{"Config": "config.json", "RepoTags": []string{Image}, "Layers": []string{"layer.tar"}}})
 	assert.NilError(t, err)
 	all := archive(t, file{"config.json", settings}, file{"layer.tar", layer}, file{"manifest.json", manifest})
 	assert.NilError(t, os.WriteFile(path, all, 0o600))

@@ -1,11 +1,8 @@
 package runtimes
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
-
-	"gotest.tools/v3/assert"
 )
 
 // Podman is a Podman whose service speaks Docker's API.
@@ -13,7 +10,6 @@ type Podman struct {
 	*place
 	Socket string
 	args   []string
-	rootfs string
 }
 
 // StartPodman runs its service until the end of the test.
@@ -28,9 +24,9 @@ func StartPodman(t *testing.T) *Podman {
 		"--tmpdir", filepath.Join(p.dir, "tmp"), "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--runtime", "runc",
 		"--events-backend", "file",
 	}
-	p.rootfs = filepath.Join(p.dir, "rootfs")
-	assert.NilError(t, os.Mkdir(p.rootfs, 0o755))
-	Nap(t, p.rootfs)
+	archive := filepath.Join(p.dir, "image.tar")
+	writeImage(t, archive, Nap(t, p.dir))
+	p.run(append(p.args, "load", "--quiet", "--input", archive)...)
 	p.serve(p.Socket, append(p.args, "system", "service", "--time", "0", "unix://"+p.Socket)...)
 	return p
 }
@@ -39,7 +35,7 @@ func StartPodman(t *testing.T) *Podman {
 func (p *Podman) Run(name, micros, label string) (id string) {
 	p.t.Helper()
 	id = p.run(append(p.args, "run", "--detach", "--cgroups", "no-conmon", "--cgroup-parent", "/"+filepath.Base(p.group), "--name", name, "--label", label, "--network", "host", "--pids-limit", "-1", "--ulimit", "nofile=64:64", "--ulimit", "nproc=64:64",
-		"--log-driver", "none", "--rootfs", p.rootfs, "/nap", micros)...)
+		"--log-driver", "none", "--pull", "never", Image, micros)...)
 	p.t.Cleanup(func() { p.run(append(p.args, "rm", "--force", "--ignore", "--time", "0", name)...) })
 	return id
 }

@@ -8,5 +8,5 @@ import (
 
 // TestTakeover: see provoke.Takeover.
 func TestTakeover(t *testing.T) {
-	provoke.Takeover(t, false) // 6.1 refuses to add a segment to a table
+	provoke.Takeover(t, false, true) // 6.1 refuses to add a segment to a table
 }
