@@ -35,7 +35,7 @@ func (m *model) taskInfo(tid int) (TaskInfo, bool) {
 	}
 	f, known := m.taskInfos[tid]
 	if !known {
-		got, ok := m.names.Task(tid)
+		got, ok := m.nameOf(tid)
 		if !ok {
 			got, ok = m.ofProcess(tid)
 		}
@@ -52,11 +52,19 @@ func (m *model) taskInfo(tid int) (TaskInfo, bool) {
 	return *f, true
 }
 
+// nameOf is what is known of a thread from outside the trace, which knows the last one of an id.
+func (m *model) nameOf(tid int) (TaskInfo, bool) {
+	if m.latest(threadID(tid)) != tid {
+		return TaskInfo{}, false
+	}
+	return m.names.Task(threadID(tid))
+}
+
 // ofProcess is what is known of a thread that has ended, from its process: threads share its
 // title, and all but those of threaded cgroups its cgroup.
 func (m *model) ofProcess(tid int) (TaskInfo, bool) {
 	t := m.tasks[tid]
-	if t == nil || t.pid <= 0 || t.pid == tid {
+	if t == nil || t.pid <= 0 || t.pid == threadID(tid) {
 		return TaskInfo{}, false
 	}
 	p, ok := m.names.Task(t.pid)
@@ -133,9 +141,9 @@ func (m *model) fillTaskInfo(w *Who) {
 		}
 		w.Policy, w.Cgroup, w.Title, w.Place = f.Policy, f.Cgroup, f.Title, f.Place
 	}
-	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Called(), w.TID))
+	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Called(), threadID(w.TID)))
 	if w.Comm == "" {
-		w.Name = fmt.Sprintf("task %d", w.TID)
+		w.Name = fmt.Sprintf("task %d", threadID(w.TID))
 	}
 }
 

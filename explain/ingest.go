@@ -1,6 +1,11 @@
 package explain
 
-import "github.com/tailcam/tailcam/snapshot/trace"
+import (
+	"cmp"
+	"strings"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
 
 // ingest adds one event to the model.
 func (m *model) ingest(ev *trace.Event) {
@@ -129,6 +134,9 @@ func (m *model) switchOut(ev *trace.Event, c *cpu, b *trace.Switch) {
 		next.state, next.bits, next.frozen, next.iowait, next.futex = blocked, b.PrevState, b.Frozen, b.IOWait, b.Futex
 	}
 	m.transition(t, ev.Time, next)
+	if next.bits&taskDead != 0 {
+		m.end(t.tid)
+	}
 }
 
 // earlyWakeLimit bounds how long a wake-up may precede the switch out of a task that is
@@ -178,7 +186,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if w.ctx == nil {
 		if w.ctx = m.wakeContext(b); w.ctx == nil {
 			c.taskAt = ev.Time
-		} else if w.ctx.kind != KindTimer && w.ctx.number != softirqNetRX && c.requestDone(ev.Time) {
+		} else if w.ctx.endsRequests() && c.requestDone(ev.Time) && m.concerns(c.lastRequest, t, s) {
 			w.request, w.near = c.lastRequest, true
 		} else {
 			w.request = nil // that of the task below it
@@ -226,6 +234,24 @@ func (c *cpu) requestDone(at uint64) bool {
 	return c.lastRequest != nil && at-c.lastRequestAt < completionWakeLimit
 }
 
+// endsRequests reports whether block requests complete in such a context: where timers
+// expire, and where packets are received, other things happen.
+func (x *context) endsRequests() bool {
+	if x.kind == KindSoftirq {
+		return x.number != softirqNetRX && x.number != softirqTimer && x.number != softirqHrtimer
+	}
+	return x.kind != KindTimer
+}
+
+// concerns reports whether a task in its last segment may have waited for a request that has
+// just completed: one of its own process, one that a worker submitted, or a page that another
+// task reads, for which tasks wait uninterruptibly.
+func (m *model) concerns(r *request, t *task, s *segment) bool {
+	by := m.tasks[r.tid]
+	return r.tid == t.tid || by == nil || by.pid == t.pid || strings.HasPrefix(by.comm.String(), "kworker/") ||
+		s == nil || s.state != blocked || s.iowait || s.bits&taskUninterruptible != 0
+}
+
 // wakeAt returns what causes the wake-up of an event.
 func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	if len(m.wakes) == cap(m.wakes) {
@@ -259,6 +285,10 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 func (m *model) ingestMigrate(ev *trace.Event, b *trace.Migrate) {
 	t := m.task(b.TID)
 	switch s := t.last(); {
+	case len(t.segments) == 0 && ev.Time > m.coveredFrom: // its first event: it has been runnable since coverage began
+		t.comm, t.prio = b.Comm, b.Prio
+		m.transition(t, m.coveredFrom, segment{state: runnable, cpu: int32(b.OrigCPU), prio: int16(b.Prio)})
+		m.transition(t, ev.Time, segment{state: runnable, cpu: int32(b.DestCPU), prio: int16(b.Prio)})
 	case s == nil || int(s.cpu) == b.DestCPU:
 	case s.state == runnable:
 		next := *s
@@ -287,10 +317,11 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 			}
 		}
 		r.dev, r.sector, r.bytes, r.flags = b.Dev, b.Sector, b.Bytes, b.Flags
-		if ev.Type == trace.BlockInsert {
+		switch {
+		case ev.Type != trace.BlockInsert:
+			r.issue = cmp.Or(r.issue, ev.Time) // a device that was busy is asked again
+		case r.issue == 0:
 			r.insert = ev.Time
-		} else {
-			r.issue = ev.Time
 		}
 		return
 	}

@@ -247,6 +247,7 @@ type model struct {
 	from, to       uint64
 	outlierTimes   []Interval
 	comms          map[int]string       // of slow tasks, at the time of the outlier
+	lives          map[int]*lives       // of threads that have ended, by what the kernel calls them
 	keyed          map[uint64][]transit // by a value of an outlier's key: packets of that address
 	names          Names
 	tasks          map[int]*task
@@ -284,12 +285,11 @@ func (o interruption) bounds() (from, to uint64) { return o.from, o.to }
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
-		from: forever, comms: map[int]string{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
+		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
 		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, protocols: map[uint64]wait{},
 	}
 	for i := range outliers {
-		m.comms[outliers[i].TID] = outliers[i].Comm
 		for _, v := range outliers[i].Key {
 			m.keyed[v] = nil
 		}

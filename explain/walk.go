@@ -275,13 +275,24 @@ func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piec
 	split(t.lockWaits, from, to, func(l *lockWait, from, to uint64) {
 		p := piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spinning on a kernel lock"}
 		p.wait = lockKind(l.flags)
-		if l.owner != 0 && l.owner != t.tid {
+		if l.owner != 0 && l.owner != t.tid && !t.sleptSince(l.from, from) { // later it may be another's
 			p.by, p.evidence = w.m.whoTask(l.owner), byOwner
 			w.descend(&p, l.owner)
 		}
 		out = w.add(out, p)
 	}, func(from, to uint64) { out = w.splitUserKernel(out, t, n, from, to) })
 	return out
+}
+
+// sleptSince reports whether a task blocked between two times.
+func (t *task) sleptSince(from, to uint64) bool {
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > from })
+	for ; i < len(t.segments) && t.segments[i].from < to; i++ {
+		if t.segments[i].state == blocked {
+			return true
+		}
+	}
+	return false
 }
 
 // splitUserKernel splits running time into user and kernel.

@@ -1,0 +1,281 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// judge compares explanations with the truth.
+type judge struct {
+	m       *machine
+	horizon uint64
+	seed    uint64
+
+	asked, right, wrong, silent int // of culprits
+	rootsRight, rootsWrong      int
+	seen                        int // steps that are said to be seen
+	bystanders, seenWrong       []string
+	mistakes                    []string
+	by                          map[string][2]int // right and all, by the true cause
+}
+
+// cause is a cause without what differs only in words.
+func sameCause(c Cause, by *Who) Cause {
+	switch {
+	case c == RunningUser || c == RunningKernel:
+		return Running
+	case c == BlockQueue && by != nil && by.Kind == KindDevice:
+		return BlockDevice
+	}
+	return c
+}
+
+// is reports whether a culprit is a task: any of its names will do.
+func (t *actor) is(w *Who) bool {
+	return w != nil && w.TID == t.tid && (w.Comm == "" || slices.Contains(t.names, w.Comm))
+}
+
+// fits reports whether what is said of a time is what was.
+func (k key) fits(c Cause, by *Who, wait string) bool {
+	if (k.cause == Unexplained || k.cause == Locked) && by != nil && by.Kind == KindUnknown {
+		return true // it says that nobody has woken it yet
+	}
+	if sameCause(c, by) != k.cause {
+		return false
+	}
+	switch k.cause {
+	case Timer, Network, PageFault, Reclaim, Throttled, ProtocolTimer, Unexplained:
+		return true
+	case Limited:
+		return wait == k.name
+	case IRQ:
+		for n, name := range irqNames {
+			if name == k.name && by.Name == strconv.Itoa(n) {
+				return true
+			}
+		}
+	case Runnable:
+		if k.task == nil {
+			return by.Kind == KindSelf
+		}
+	}
+	if k.task != nil {
+		return k.task.is(by)
+	}
+	return by.Name == k.name
+}
+
+// most returns the cause that took most, and its culprit that did, with the times of both.
+func most(list []known) (causes map[Cause]uint64, keys map[key]uint64, cause, culprit uint64) {
+	causes, keys = map[Cause]uint64{}, map[key]uint64{}
+	for _, k := range list {
+		causes[k.cause] += k.To - k.From
+		keys[k.key] += k.To - k.From
+	}
+	for _, ns := range causes {
+		cause = max(cause, ns)
+	}
+	for k, ns := range keys {
+		if causes[k.cause] == cause {
+			culprit = max(culprit, ns)
+		}
+	}
+	return causes, keys, cause, culprit
+}
+
+// culprit reports whether a part is what took most, or nearly as much.
+func culprit(list []known, p *Part) bool {
+	causes, keys, cause, by := most(list)
+	const nearly = 0.9
+	for k, ns := range keys {
+		if k.fits(p.Cause, p.By, p.Wait) && float64(causes[k.cause]) >= nearly*float64(cause) && float64(ns) >= nearly*float64(by) {
+			return true
+		}
+	}
+	return false
+}
+
+// result judges one explanation of what a task did.
+func (j *judge) result(t *actor, o *Outlier, r *Result) {
+	told := t.story(o.Start, o.End, j.horizon)
+	causes, _, most, _ := most(told)
+	name := ""
+	for c, ns := range causes {
+		if ns == most {
+			name = string(c)
+		}
+	}
+	j.asked++
+	n := j.by[name]
+	n[1]++
+	switch {
+	case culprit(told, &r.Blame):
+		j.right++
+		n[0]++
+	case r.Blame.Cause == Unexplained:
+		j.silent++
+		j.mistake(t, o, r, told)
+	default:
+		j.wrong++
+		j.mistake(t, o, r, told)
+	}
+	j.by[name] = n
+	roots := t.roots(o.Start, o.End, j.horizon, nil)
+	if len(r.Roots) > 0 && culprit(roots, &groupByCause(r.Roots)[0].parts[0]) {
+		j.rootsRight++
+	} else {
+		j.rootsWrong++
+	}
+	j.took(t, o, r)
+	j.steps(r)
+}
+
+func (j *judge) mistake(t *actor, o *Outlier, r *Result, told []known) {
+	j.mistakes = append(j.mistakes, fmt.Sprintf("seed %d, %v, %s [%d, %d]: %s\n  %+v\n  truth %v", j.seed, t, o.Track, o.Start, o.End, r.Verdict, r.Blame, told))
+}
+
+// took finds tasks that are named and took no part.
+func (j *judge) took(t *actor, o *Outlier, r *Result) {
+	c := cast{map[*actor]bool{}, map[scene]bool{}}
+	c.follow(t, o.Start, o.End, 0)
+	for w, where := range named2(r) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(c.in)), func(a *actor) bool { return a.is(&w) }) {
+			j.bystanders = append(j.bystanders, fmt.Sprintf("seed %d, %v, %s [%d, %d]: %s %d (%s): %s", j.seed, t, o.Track, o.Start, o.End, w.Comm, w.TID, where, r.Verdict))
+		}
+	}
+}
+
+// named2 returns the tasks that an explanation names, and where.
+func named2(r *Result) map[Who]string {
+	names := map[Who]string{}
+	var who func(w *Who, where string)
+	who = func(w *Who, where string) {
+		if w == nil {
+			return
+		}
+		if w.TID != 0 {
+			names[Who{TID: w.TID, Comm: w.Comm}] = where
+		}
+		who(w.For, where)
+	}
+	for where, list := range map[string][]Part{"part": r.Parts, "root": r.Roots, "chain": r.Chain} {
+		for i := range list {
+			who(list[i].By, where)
+		}
+	}
+	for i := range r.Path {
+		p := &r.Path[i]
+		who(p.By, fmt.Sprintf("step %d %s", p.Depth, p.Cause))
+		who(p.Waker, "waker")
+		who(&p.Task, "task of a step")
+	}
+	return names
+}
+
+// steps finds steps that are said to be seen, and were otherwise.
+func (j *judge) steps(r *Result) {
+	for i := range r.Path {
+		s := &r.Path[i]
+		if s.Confidence != Seen || s.Count > 0 && s.State != "" && strings.Contains(s.Why, "the longest of") {
+			continue
+		}
+		var wrong []known
+		matched := false
+		for _, t := range j.m.actors {
+			if !t.is(&s.Task) {
+				continue
+			}
+			for _, k := range t.story(s.FromMonoNS, s.ToMonoNS, j.horizon) {
+				if matched = true; !k.fits(s.Cause, s.By, s.Wait) && !k.inner.fits(s.Cause, s.By, s.Wait) {
+					wrong = append(wrong, k)
+				}
+			}
+		}
+		if j.seen++; len(wrong) > 0 || !matched {
+			j.seenWrong = append(j.seenWrong, fmt.Sprintf("seed %d: depth %d %s [%d, %d] %s %s by %v (%s): truth %v: %s", j.seed, s.Depth, s.Task.Name, s.FromMonoNS, s.ToMonoNS, s.State, s.Cause, s.By, s.Why, wrong, r.Verdict))
+		}
+	}
+}
+
+// outliers returns waits of ordinary tasks, and other times of them.
+func (m *machine) outliers(n int) (list []Outlier, of []*actor) {
+	for tries := 0; len(list) < n && tries < 50*n; tries++ {
+		t := m.actors[m.rnd.IntN(len(m.actors))]
+		if t.kernel || len(t.truth) < 4 {
+			continue
+		}
+		end := t.truth[len(t.truth)-1].To
+		if t.dies > 0 {
+			end = t.dies
+		}
+		s := t.truth[m.rnd.IntN(len(t.truth))]
+		o := Outlier{Rule: "r", Track: "pair", TID: t.tid, Comm: t.names[len(t.names)-1], Start: s.From, End: s.To}
+		switch k := m.rnd.IntN(4); {
+		case k == 0:
+			first := t.truth[0].From
+			o.Start = first + m.rnd.Uint64N(end-first)
+			o.End = min(o.Start+m.us(10, 10000), end)
+		case s.To-s.From < 50_000 || s.To >= m.now-1 || s.To > end:
+			continue
+		case s.state == blocked:
+			o.Track = "offcpu"
+		case s.state == runnable:
+			o.Track = "wakeup"
+		}
+		if o.Start < o.End {
+			list, of = append(list, o), append(of, t)
+		}
+	}
+	return list, of
+}
+
+// machines is how many are simulated.
+func machines(t testing.TB) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv("TAILCAM_MACHINES"), 10, 32); err == nil {
+		return n
+	}
+	return 60
+}
+
+// TestMachines: whatever the machine does, what took the time is found, and nobody is named
+// who took no part.
+func TestMachines(t *testing.T) {
+	j := judge{by: map[string][2]int{}}
+	events := 0
+	for seed := range machines(t) {
+		m := newMachine(seed)
+		m.run(60_000_000)
+		events += len(m.trace)
+		j.m, j.seed = m, seed
+		list, of := m.outliers(12)
+		last := uint64(0)
+		for i := range list {
+			last = max(last, list[i].End)
+		}
+		j.horizon = last + lateEvents
+		src := m.trace
+		r := explained(t, &src, list, m.names())
+		for i := range list {
+			j.result(of[i], &list[i], &r.Outliers[i])
+		}
+	}
+	t.Logf("%d machines, %d events, %d outliers: culprit right %.2f %%, wrong %.2f %%, unexplained %.2f %%; roots right %.2f %%; %d steps seen, %d wrong; %d bystanders",
+		machines(t), events, j.asked, percent(int64(j.right), int64(j.asked)), percent(int64(j.wrong), int64(j.asked)), percent(int64(j.silent), int64(j.asked)),
+		percent(int64(j.rootsRight), int64(j.asked)), j.seen, len(j.seenWrong), len(j.bystanders))
+	for _, name := range slices.Sorted(maps.Keys(j.by)) {
+		t.Logf("%s: %d of %d", name, j.by[name][0], j.by[name][1])
+	}
+	for _, list := range [][]string{j.mistakes, j.seenWrong, j.bystanders} {
+		for _, x := range list[:min(len(list), 8)] {
+			t.Log(x)
+		}
+	}
+	assert.Check(t, len(j.bystanders) == 0 && len(j.seenWrong) == 0 && j.right*100 >= j.asked*99)
+}
