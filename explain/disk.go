@@ -43,10 +43,15 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 		}
 		add(r.issue, BlockQueue, device, text+" waited in the queue of "+device.Device, byRecords)
 	}
-	if until, by := w.m.requestsAhead(r); by != nil {
+	until, by, alone := w.m.requestsAhead(r)
+	if by != nil {
 		add(until, BlockQueue, by, text+" was behind others in "+device.Device, byDeviceOrder)
 	}
-	add(p.to, BlockDevice, device, text, byRecords)
+	e := byRecords
+	if !alone {
+		e = byDeviceOrder // what the device did first is not seen
+	}
+	add(p.to, BlockDevice, device, text, e)
 	return out
 }
 
@@ -78,12 +83,12 @@ const (
 const seekCost = 16 << 10
 
 // requestsAhead returns the requests of other tasks that were issued before r and
-// delayed it: until when, and whose they were. A device that serves many requests at
+// delayed it: until when, and whose they were, or nil; and whether r was alone in the device. A device that serves many requests at
 // once completes r much later than the one before, or together with it; r was behind
 // the others only if the time in between matches its share.
-func (m *model) requestsAhead(r *request) (until uint64, by *Who) {
+func (m *model) requestsAhead(r *request) (until uint64, by *Who, alone bool) {
 	if r.issue == 0 || r.complete <= r.issue || m.scanned > maxScanned {
-		return 0, nil
+		return 0, nil, true
 	}
 	bytes, n := uint64(0), uint64(0)
 	sums := map[int]uint64{}
@@ -109,15 +114,15 @@ func (m *model) requestsAhead(r *request) (until uint64, by *Who) {
 		}
 	}
 	if best == nil {
-		return 0, nil
+		return 0, nil, n == 0
 	}
 	own := uint64(r.bytes) + seekCost
 	total := own + bytes + n*seekCost
 	const patience = 8
 	if float64(r.complete-until)*patience < float64(r.complete-r.issue)*float64(own)/float64(total) {
-		return 0, nil
+		return 0, nil, false
 	}
-	return until, m.whoOwner(best)
+	return until, m.whoOwner(best), false
 }
 
 // busiestOther returns the other task with the most bytes in flight on the device in an

@@ -42,6 +42,7 @@ const (
 	bySeries
 	byLowerInstead
 	byKeyThread
+	byQuota
 )
 
 // evidences says how sure each is, and why.
@@ -76,6 +77,7 @@ var evidences = [...]struct {
 	byDispatch:       {Inferred, "the work item that submits what a limit has held back submitted its request"},
 	bySeries:         {Inferred, "it ended the last one of the same waits, all of which had a time limit"},
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
+	byQuota:          {Inferred, "a CPU quota was used up there, and whether it is the task's is not known"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

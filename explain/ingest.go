@@ -2,7 +2,6 @@ package explain
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -51,7 +50,7 @@ func (m *model) ingest(ev *trace.Event) {
 		m.ingestMigrate(ev, &b)
 	case trace.Fork:
 		t := m.task(b.ChildTID)
-		t.pid, t.comm = b.ChildPID, b.ChildComm
+		t.pid, t.comm, t.born = b.ChildPID, b.ChildComm, ev.Time
 	case trace.Exec:
 		t := m.task(ev.TID)
 		t.pid, t.comm = b.PID, b.Comm
@@ -107,7 +106,7 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 		}
 	}
 	m.startRun(c, ev.Time, b.NextTID, b.NextPrio)
-	c.lastRequest, c.current, c.protocol.at = nil, b.NextTID, 0
+	c.lastRequest, c.current, c.protocol.at, c.receivedAt = nil, b.NextTID, 0, 0
 	if b.NextTID != 0 {
 		m.switchIn(ev, c, b)
 	}
@@ -186,11 +185,17 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if w.ctx == nil {
 		if w.ctx = m.wakeContext(b); w.ctx == nil {
 			c.taskAt = ev.Time
-		} else if w.ctx.endsRequests() && c.requestDone(ev.Time) && m.concerns(c.lastRequest, t, s) {
+		} else if w.ctx.endsRequests() && c.requestDone(ev.Time) {
 			w.request, w.near = c.lastRequest, true
 		} else {
-			w.request = nil // that of the task below it
+			w.request, w.near = nil, false // that of the task below it
 		}
+		if w.ctx != nil && w.ctx.kind == KindSoftirq && w.ctx.number == softirqNetRX && c.receivedAt > 0 && ev.Time-c.receivedAt < othersWakeLimit {
+			w.device, w.sender = c.received.device, c.received.sender
+		}
+	}
+	if w.near && !m.concerns(w, ev.Time, t) {
+		w.request, w.near = nil, false
 	}
 	if w.protocol = c.afterProtocol(w); w.protocol != nil {
 		w.local = false // whom the timer interrupted sent nothing
@@ -198,6 +203,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {
 	case ev.Type == trace.SchedWakeupNew:
+		t.born = cmp.Or(t.born, ev.Time)
 		if s == nil || s.state != running {
 			m.transition(t, ev.Time, next)
 		}
@@ -243,13 +249,20 @@ func (x *context) endsRequests() bool {
 	return x.kind != KindTimer
 }
 
-// concerns reports whether a task in its last segment may have waited for a request that has
-// just completed: one of its own process, one that a worker submitted, or a page that another
-// task reads, for which tasks wait uninterruptibly.
-func (m *model) concerns(r *request, t *task, s *segment) bool {
-	by := m.tasks[r.tid]
-	return r.tid == t.tid || by == nil || by.pid == t.pid || strings.HasPrefix(by.comm.String(), "kworker/") ||
-		s == nil || s.state != blocked || s.iowait || s.bits&taskUninterruptible != 0
+// endsRequests reports whether block requests complete in a task: in work items and in threads
+// of the kernel, but those that do I/O of their own.
+func (m *model) endsRequests(t *task) bool {
+	return t.work != nil || m.kernelThread(t.tid) && kernelWait(t.comm.String()) == ""
+}
+
+// othersWakeLimit is the same for the requests of others.
+const othersWakeLimit = 20_000
+
+// concerns reports whether a task may have waited for a request that has just completed: for one
+// of its own process, or for a page that others read, of which it is told at once.
+func (m *model) concerns(w *wake, at uint64, t *task) bool {
+	by := m.tasks[w.request.tid]
+	return by == nil || by.tid == t.tid || by.pid != 0 && by.pid == t.pid || at-w.request.complete < othersWakeLimit
 }
 
 // wakeAt returns what causes the wake-up of an event.
@@ -263,7 +276,7 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	if n == 0 {
 		if t := m.tasks[ev.TID]; t != nil {
 			w.work = t.work
-			if c.requestDone(ev.Time) && (t.work != nil || m.kernelThread(ev.TID)) {
+			if c.requestDone(ev.Time) && m.endsRequests(t) {
 				w.request, w.near = c.lastRequest, true
 			}
 		}

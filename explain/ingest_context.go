@@ -92,12 +92,19 @@ func (m *model) ingestNet(ev *trace.Event, c *cpu, b *trace.Net) {
 		if f.kind != KindSoftirq {
 			continue
 		}
-		f.device, f.sender = b.Dev, 0
-		if p, ok := m.packets[b.SKB]; ok && ev.Time-p.at < packetLifetime {
-			f.sender = p.sender
-		}
+		f.device = b.Dev
+		f.sender = m.senderOf(b.SKB, ev.Time)
 		return
 	}
+	c.received, c.receivedAt = frame{device: b.Dev, sender: m.senderOf(b.SKB, ev.Time)}, ev.Time
+}
+
+// senderOf returns the task of this machine that sent a packet, or 0.
+func (m *model) senderOf(skb, at uint64) int {
+	if p, ok := m.packets[skb]; ok && at-p.at < packetLifetime {
+		return p.sender
+	}
+	return 0
 }
 
 // packetLifetime bounds the time a packet spends within this machine.

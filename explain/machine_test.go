@@ -364,7 +364,7 @@ func (m *machine) wake(c *simCPU, t *actor, context uint32, why reason) {
 		return
 	}
 	m.emit(c, trace.SchedWaking, trace.Wake{Comm: t.comm(), TID: t.tid, PID: t.tid, Prio: t.prio, TargetCPU: t.cpu.n, Context: context})
-	t.why, t.hope, t.waitsFor = &why, nil, nil
+	t.why, t.waitsFor = &why, nil
 	m.become(t, runnable)
 	if t.cpu.current != nil && m.rnd.IntN(2) == 0 {
 		to := m.cpus[m.rnd.IntN(len(m.cpus))]

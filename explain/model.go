@@ -89,6 +89,7 @@ type task struct {
 	samples     []stackAt       // while it ran, in order
 	protocol    []protocolTimer // of sockets that it waited for, in order
 	series      []int32         // see findSeries; nil: not computed
+	born        uint64          // when it was made; 0: not known
 }
 
 // wakerAt is a wake-up by a task.
@@ -180,6 +181,8 @@ type cpu struct {
 	quota         []quota
 	idles         []idleState
 	protocol      protocolTimer // the last one since a switch; at 0: none
+	received      frame         // the last packet since a switch, received outside a softirq that is recorded
+	receivedAt    uint64
 }
 
 // quota is an interval in which a cgroup is throttled on a CPU.

@@ -82,6 +82,9 @@ func (m *machine) become(t *actor, s state) {
 	if m.now > t.since && t.state != unknown {
 		t.truth = append(t.truth, stretch{Interval: Interval{t.since, m.now}, state: t.state, cpu: t.cpu, prio: t.prio, why: t.why, hope: t.hope})
 	}
+	if t.state == blocked {
+		t.hope = nil
+	}
 	t.state, t.since, t.why = s, m.now, nil
 }
 
@@ -282,7 +285,13 @@ func (s *stretch) idle(from, to uint64) (out []Interval) {
 // roots replaces waits for tasks by what those did.
 func (t *actor) roots(from, to, horizon uint64, path []*actor) (out []known) {
 	path = append(path, t)
+	if first := t.truth[0].From; first > from { // it did not exist
+		out = append(out, known{Interval: Interval{from, min(first, to)}, key: key{cause: Unexplained}})
+	}
 	for _, k := range t.story(from, to, horizon) {
+		if k.inner != (key{}) {
+			k.key = k.inner
+		}
 		if k.below == nil || slices.Contains(path, k.below) || len(path) >= maxDepth {
 			out = append(out, k)
 			continue

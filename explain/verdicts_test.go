@@ -22,7 +22,7 @@ type judge struct {
 	rootsRight, rootsWrong      int
 	seen                        int // steps that are said to be seen
 	bystanders, seenWrong       []string
-	mistakes                    []string
+	mistakes, rootMistakes                    []string
 	by                          map[string][2]int // right and all, by the true cause
 }
 
@@ -132,13 +132,25 @@ func (j *judge) result(t *actor, o *Outlier, r *Result) {
 		j.rootsRight++
 	} else {
 		j.rootsWrong++
+		j.rootMistakes = append(j.rootMistakes, fmt.Sprintf("ROOT seed %d, %v, %s [%d, %d]: %s\n  %+v by %+v\n  truth %v", j.seed, t, o.Track, o.Start, o.End, r.Verdict, r.Roots[0], r.Roots[0].By, sums(roots)))
 	}
 	j.took(t, o, r)
 	j.steps(r)
 }
 
 func (j *judge) mistake(t *actor, o *Outlier, r *Result, told []known) {
-	j.mistakes = append(j.mistakes, fmt.Sprintf("seed %d, %v, %s [%d, %d]: %s\n  %+v\n  truth %v", j.seed, t, o.Track, o.Start, o.End, r.Verdict, r.Blame, told))
+	j.mistakes = append(j.mistakes, fmt.Sprintf("seed %d, %v, %s [%d, %d]: %s\n  %+v\n  truth %v", j.seed, t, o.Track, o.Start, o.End, r.Verdict, r.Blame, sums(told)))
+}
+
+// sums adds up what took longest.
+func sums(list []known) []string {
+	_, keys, _, _ := most(list)
+	order := slices.SortedFunc(maps.Keys(keys), func(a, b key) int { return int(keys[b]) - int(keys[a]) })
+	var out []string
+	for _, k := range order[:min(len(order), 5)] {
+		out = append(out, fmt.Sprintf("%d us %v", keys[k]/1000, k))
+	}
+	return out
 }
 
 // took finds tasks that are named and took no part.
@@ -206,30 +218,34 @@ func (j *judge) steps(r *Result) {
 
 // outliers returns waits of ordinary tasks, and other times of them.
 func (m *machine) outliers(n int) (list []Outlier, of []*actor) {
+	const margin = 8_000_000 // what has not ended is not known
 	for tries := 0; len(list) < n && tries < 50*n; tries++ {
 		t := m.actors[m.rnd.IntN(len(m.actors))]
 		if t.kernel || len(t.truth) < 4 {
 			continue
 		}
-		end := t.truth[len(t.truth)-1].To
+		end := m.now - margin
 		if t.dies > 0 {
-			end = t.dies
+			end = min(end, t.dies)
 		}
 		s := t.truth[m.rnd.IntN(len(t.truth))]
 		o := Outlier{Rule: "r", Track: "pair", TID: t.tid, Comm: t.names[len(t.names)-1], Start: s.From, End: s.To}
 		switch k := m.rnd.IntN(4); {
 		case k == 0:
 			first := t.truth[0].From
+			if first >= end {
+				continue
+			}
 			o.Start = first + m.rnd.Uint64N(end-first)
 			o.End = min(o.Start+m.us(10, 10000), end)
-		case s.To-s.From < 50_000 || s.To >= m.now-1 || s.To > end:
+		case s.To-s.From < 50_000 || s.To >= m.now-margin || s.To > end:
 			continue
 		case s.state == blocked:
 			o.Track = "offcpu"
 		case s.state == runnable:
 			o.Track = "wakeup"
 		}
-		if o.Start < o.End {
+		if o.Start < o.End && o.End <= end {
 			list, of = append(list, o), append(of, t)
 		}
 	}
@@ -272,7 +288,7 @@ func TestMachines(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(j.by)) {
 		t.Logf("%s: %d of %d", name, j.by[name][0], j.by[name][1])
 	}
-	for _, list := range [][]string{j.mistakes, j.seenWrong, j.bystanders} {
+	for _, list := range [][]string{j.mistakes, j.rootMistakes, j.seenWrong, j.bystanders} {
 		for _, x := range list[:min(len(list), 8)] {
 			t.Log(x)
 		}

@@ -90,7 +90,7 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 			if s.from > at && i == 0 && len(w.stack) == 1 && w.trackedFromStart(&s) {
 				s.from = at // known from the tracker
 			}
-			out = w.add(out, w.unexplained(tid, at, s.from, w.m.unknownReason(at)))
+			out = w.add(out, w.unexplained(tid, at, s.from, w.m.reasonBefore(t, at)))
 			s.from, s.to = max(s.from, at), min(s.to, to)
 			if s.from >= s.to {
 				continue
@@ -103,7 +103,11 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 			at = s.to
 		}
 	}
-	return w.add(out, w.unexplained(tid, at, to, w.m.unknownReason(at)))
+	reason := w.m.unknownReason(at)
+	if t := w.m.tasks[tid]; t != nil {
+		reason = w.m.reasonBefore(t, at)
+	}
+	return w.add(out, w.unexplained(tid, at, to, reason))
 }
 
 // trackedFromStart reports whether the tracker knows the slow task's state since the
@@ -138,6 +142,14 @@ func (m *model) unknownReason(at uint64) string {
 		return "the trace is damaged"
 	}
 	return "records are missing"
+}
+
+// reasonBefore returns why nothing is known of a task at a time at which it is in no segment.
+func (m *model) reasonBefore(t *task, at uint64) string {
+	if at < t.born {
+		return "the task did not exist yet"
+	}
+	return m.unknownReason(at)
 }
 
 const reasonShort = "the history is too short"
