@@ -272,7 +272,7 @@ func (m *model) whoKernel(tid, slow int, at uint64) *Who {
 		return k
 	}
 	i := sort.Search(len(t.wakers), func(i int) bool { return t.wakers[i].at > at })
-	if i == 0 || t.wakers[i-1].tid == slow {
+	if i == 0 || t.wakers[i-1].tid == slow || t.idleBetween(t.wakers[i-1].at, at) {
 		return k
 	}
 	by := t.wakers[i-1].tid
@@ -280,6 +280,20 @@ func (m *model) whoKernel(tid, slow int, at uint64) *Who {
 		*w = *k
 		w.For = m.whoTask(by)
 	})
+}
+
+// taskNoLoad marks the uninterruptible sleep of a thread of the kernel that has nothing to do.
+const taskNoLoad = 0x400
+
+// idleBetween reports whether a thread of the kernel had nothing to do between two times.
+func (t *task) idleBetween(from, to uint64) bool {
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from > from })
+	for ; i < len(t.segments) && t.segments[i].from < to; i++ {
+		if s := &t.segments[i]; s.state == blocked && (s.bits&taskUninterruptible == 0 || s.bits&taskNoLoad != 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // whoWork returns a work item on behalf of the task that queued it.

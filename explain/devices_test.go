@@ -10,11 +10,10 @@ import (
 // submit hands a request to a disk; done is called in the interrupt that it ends with.
 func (m *machine) submit(t *actor, d *disk, bytes, flags uint32, done func(c *simCPU, context uint32)) *simIO {
 	m.serial++
-	r := &simIO{rq: 0xffff8800_0000_0000 + m.serial%97<<8, by: t, bytes: bytes, flags: flags, queued: m.now, done: done, requeue: m.rnd.IntN(8) == 0}
+	r := &simIO{rq: 0xffff8800_0000_0000 + m.serial%97<<8 + uint64(d.dev)<<24, by: t, bytes: bytes, flags: flags, queued: m.now, done: done, requeue: m.rnd.IntN(8) == 0}
 	for slices.ContainsFunc(d.all, func(o *simIO) bool { return o.rq == r.rq && o.answers == 0 }) {
 		r.rq += 0x10000
 	}
-	r.rq += uint64(d.dev) << 24
 	d.all = append(d.all, r)
 	if d.depth > 0 {
 		m.block1(t.cpu, trace.BlockInsert, d, r)
@@ -193,6 +192,7 @@ func (m *machine) reclaim(t *actor, then func()) {
 			return
 		}
 		d := m.anyDisk()
+		t.hope = &reason{key: key{cause: Reclaim}}
 		m.waitDisk(t, d, 64<<10, 1, inKernel(callWrite), func(r *simIO) reason { why := ofDisk(d)(r); why.within = Reclaim; return why }, func() { m.compute(t, m.us(5, 50), end) })
 	})
 }
@@ -256,19 +256,26 @@ func (m *machine) ioMax(t *actor, then func()) {
 // enqueueWork queues a work item in a context on a CPU.
 func (m *machine) enqueueWork(c *simCPU, context uint32, by *actor, w *kworker, function uint64, run func(*kworker, func()), done func(*kworker)) {
 	m.serial++
-	x := simWork{address: 0xaaaa0000 + m.serial%50*64, function: function, queued: m.now, by: by, run: run, done: done}
+	x := simWork{address: 0xaaaa0000 + m.serial%5000*64, function: function, queued: m.now, by: by, run: run, done: done}
 	m.emit(c, trace.WorkQueued, trace.WorkQueue{Work: x.address, Function: function, Name: w.t.names[0], Context: context})
 	w.queue = append(w.queue, x)
 	if w.idle {
 		w.idle = false
+		w.woken(m.now, by)
 		m.wake(c, w.t, context, reason{key: key{cause: WorkQueue}, by: by})
 	}
+}
+
+// woken notes who has woken a worker; nil: it is idle again, or an interrupt has.
+func (w *kworker) woken(at uint64, by *actor) {
+	w.wakers = append(w.wakers, note{Interval: Interval{at, forever}, by: by})
 }
 
 // serve is the life of a worker.
 func (m *machine) serve(w *kworker) {
 	if len(w.queue) == 0 {
 		w.idle = true
+		w.woken(m.now, nil)
 		m.block(w.t, trace.Switch{PrevState: 0x402, Call: trace.CallNone}, func() { m.serve(w) })
 		return
 	}
@@ -348,6 +355,7 @@ func (m *machine) fsync(t *actor, then func()) {
 	w.queue = append(w.queue, x)
 	if w.idle {
 		w.idle = false
+		w.woken(m.now, t)
 		m.wake(t.cpu, w.t, 0, reason{key: taskKey(Task, t), by: t})
 	}
 	m.block(t, inKernel(callFsync), then)
@@ -373,8 +381,9 @@ func (m *machine) lock(t *actor, l *simLock, then func()) {
 	if l.kernel {
 		m.emit(t.cpu, trace.LockBegin, trace.Lock{Lock: l.address, Flags: lockMutex, OwnerTID: l.owner.tid})
 	}
+	hope := &reason{key: key{cause: Locked}}
 	if l.kernel {
-		t.hope = &reason{key: taskKey(Locked, l.owner), by: l.owner}
+		hope = &reason{key: taskKey(Locked, l.owner), by: l.owner}
 	}
 	sw := inKernel(callWrite)
 	if l.pi {
@@ -385,6 +394,7 @@ func (m *machine) lock(t *actor, l *simLock, then func()) {
 	var wait func()
 	wait = func() {
 		l.waiters = append(l.waiters, w)
+		t.hope = hope
 		m.block(t, sw, func() {
 			if l.owner == nil {
 				l.owner = t

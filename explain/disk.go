@@ -38,12 +38,12 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 	}
 	add(r.started(), BlockQueue, device, "before the "+text+" was queued", byRecords)
 	if r.insert > 0 && r.issue > at {
-		if by := w.m.busiestOther(r, at, r.issue); by != nil {
+		if by := w.m.busiestOther(r, at, min(r.issue, p.to)); by != nil {
 			add(r.issue, BlockQueue, by, text+" waited in the queue of "+device.Device+" behind others", byQueueShare)
 		}
 		add(r.issue, BlockQueue, device, text+" waited in the queue of "+device.Device, byRecords)
 	}
-	until, by, alone := w.m.requestsAhead(r)
+	until, by, alone := w.m.requestsAhead(r, at)
 	if by != nil {
 		add(until, BlockQueue, by, text+" was behind others in "+device.Device, byDeviceOrder)
 	}
@@ -83,10 +83,11 @@ const (
 const seekCost = 16 << 10
 
 // requestsAhead returns the requests of other tasks that were issued before r and
-// delayed it: until when, and whose they were, or nil; and whether r was alone in the device. A device that serves many requests at
+// delayed it after a time: until when, and whose they were, or nil; and whether r was alone in
+// the device. A device that serves many requests at
 // once completes r much later than the one before, or together with it; r was behind
 // the others only if the time in between matches its share.
-func (m *model) requestsAhead(r *request) (until uint64, by *Who, alone bool) {
+func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, alone bool) {
 	if r.issue == 0 || r.complete <= r.issue || m.scanned > maxScanned {
 		return 0, nil, true
 	}
@@ -99,12 +100,12 @@ func (m *model) requestsAhead(r *request) (until uint64, by *Who, alone bool) {
 		if m.scanned++; o.complete <= r.issue {
 			break
 		}
-		if o == r || o.dev != r.dev || o.issue == 0 || o.issue >= r.issue {
+		if o == r || o.dev != r.dev || o.issue == 0 || o.last >= r.last {
 			continue
 		}
 		bytes += uint64(o.bytes)
 		n++
-		if o.tid == r.tid || o.tid == 0 {
+		if o.tid == r.tid || o.tid == 0 || o.complete <= from {
 			continue
 		}
 		until = max(until, o.complete)

@@ -332,7 +332,7 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 		r.dev, r.sector, r.bytes, r.flags = b.Dev, b.Sector, b.Bytes, b.Flags
 		switch {
 		case ev.Type != trace.BlockInsert:
-			r.issue = cmp.Or(r.issue, ev.Time) // a device that was busy is asked again
+			r.issue, r.last = cmp.Or(r.issue, ev.Time), ev.Time
 		case r.issue == 0:
 			r.insert = ev.Time
 		}

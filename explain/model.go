@@ -195,7 +195,8 @@ type quota struct {
 // request is one block request.
 type request struct {
 	rq            uint64
-	insert, issue uint64 // 0: unknown
+	insert, issue uint64 // 0: unknown; issue is the first
+	last          uint64 // issue: devices that are busy are asked again
 	complete      uint64 // 0: in progress
 	sector        uint64
 	dev           uint32

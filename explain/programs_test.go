@@ -97,11 +97,11 @@ type pipe struct {
 
 // kworker is a thread of the kernel that does what others have queued.
 type kworker struct {
-	t     *actor
-	queue []simWork
-	idle  bool
-	log   []note // what it has done
-	alarm []*actor
+	t      *actor
+	queue  []simWork
+	idle   bool
+	log    []note // what it has done
+	wakers []note
 }
 
 type simWork struct {
@@ -265,6 +265,7 @@ func (m *machine) await(t *actor, then func()) {
 	sw := asleep(callRead)
 	if p.kind == "condition" {
 		sw = onFutex(trace.FutexWaitBitset, uint32(m.rnd.IntN(2)), false)
+		t.hope = &reason{key: key{cause: Task}}
 	}
 	m.block(t, sw, then)
 }
@@ -369,6 +370,7 @@ func (m *machine) barrier(t *actor, then func()) {
 		}
 		m.waiting++
 		m.parties = append(m.parties, t)
+		t.hope = &reason{key: key{cause: Task}}
 		m.block(t, onFutex(trace.FutexWait, 1, false), then)
 		return
 	}

@@ -372,5 +372,10 @@ func (c *cast) reason(s *stretch, lo, hi uint64, depth int) {
 				c.in[x.by] = true
 			}
 		}
+		for i, x := range why.worker.wakers { // the last one before, and those meanwhile
+			if x.by != nil && x.From < hi && (i+1 == len(why.worker.wakers) || why.worker.wakers[i+1].From > lo) {
+				c.in[x.by] = true
+			}
+		}
 	}
 }
