@@ -272,7 +272,7 @@ func (m *model) whoKernel(tid, slow int, at uint64) *Who {
 		return k
 	}
 	i := sort.Search(len(t.wakers), func(i int) bool { return t.wakers[i].at > at })
-	if i == 0 || t.wakers[i-1].tid == slow || t.idleBetween(t.wakers[i-1].at, at) {
+	if i == 0 || t.wakers[i-1].tid == slow || t.idleBetween(t.wakers[i-1].at, at) || m.gapIn(t.wakers[i-1].at, at) < at {
 		return k
 	}
 	by := t.wakers[i-1].tid

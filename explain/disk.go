@@ -150,7 +150,9 @@ func (m *model) busiestOther(r *request, from, to uint64) *Who {
 	}
 	if best == nil && len(m.inFlight) <= maxOtherRequests {
 		for _, o := range m.inFlight {
-			count(o)
+			if m.gapIn(o.started(), to) == to { // otherwise it may have completed
+				count(o)
+			}
 		}
 	}
 	if best == nil {

@@ -43,6 +43,7 @@ const (
 	byLowerInstead
 	byKeyThread
 	byQuota
+	byGap
 )
 
 // evidences says how sure each is, and why.
@@ -78,6 +79,7 @@ var evidences = [...]struct {
 	bySeries:         {Inferred, "it ended the last one of the same waits, all of which had a time limit"},
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
 	byQuota:          {Inferred, "a CPU quota was used up there, and whether it is the task's is not known"},
+	byGap:            {Inferred, "records of another CPU are missing, on which it may have run meanwhile"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

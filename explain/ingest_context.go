@@ -164,6 +164,7 @@ func (m *model) clearFrames(c *cpu, at uint64, t *task) {
 
 // finish closes everything open at the end of the trace.
 func (m *model) finish() {
+	m.findGaps()
 	for _, c := range m.cpus {
 		if len(c.covered) > 0 && c.covered[0].To < m.to {
 			m.loseCPU(c, c.covered[0].To)
@@ -183,10 +184,12 @@ func (m *model) finish() {
 			t.guests[i].to = min(t.guests[i].to, m.to)
 		}
 		for i := range t.lockWaits {
-			t.lockWaits[i].to = min(t.lockWaits[i].to, m.to)
+			l := &t.lockWaits[i]
+			l.to = m.gapIn(l.from, min(l.to, m.to)) // its end may be missing
 		}
 		for i := range t.memoryWaits {
-			t.memoryWaits[i].to = min(t.memoryWaits[i].to, m.to)
+			e := &t.memoryWaits[i]
+			e.to = m.gapIn(e.from, min(e.to, m.to))
 		}
 	}
 	for _, c := range m.cpus {

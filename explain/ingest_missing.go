@@ -1,6 +1,12 @@
 package explain
 
-import "github.com/tailcam/tailcam/snapshot/trace"
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
 
 // loseCPU marks a CPU's records as missing from now on.
 func (m *model) loseCPU(c *cpu, at uint64) {
@@ -21,10 +27,53 @@ func (m *model) leaveUnknown(c *cpu, at uint64) {
 	if t := m.tasks[c.current]; t != nil {
 		if s := t.last(); s != nil && s.state == running && m.knownCPU(int(s.cpu)) == c {
 			m.transition(t, at, segment{state: unknown, cpu: s.cpu})
+			c.left = t.tid
 		}
 	}
 	c.current = unknownTask
 	m.startRun(c, c.endRun(at), unknownTask, 0)
+}
+
+// hasLeft notes that the task that left a CPU unseen is no longer there: before, it may have run.
+func (m *model) hasLeft(c *cpu, at uint64, current int) {
+	if t := m.tasks[c.left]; t != nil && c.left != current {
+		if s := t.last(); s != nil && s.state == unknown && m.knownCPU(int(s.cpu)) == c {
+			m.transition(t, at, segment{state: unknown, cpu: s.cpu})
+		}
+	}
+	c.left = 0
+}
+
+// findGaps finds the times in which records of some CPU are missing.
+func (m *model) findGaps() {
+	var all []Interval
+	for _, list := range m.names.Covered {
+		at := uint64(0)
+		for _, i := range list {
+			if i.From > at {
+				all = append(all, Interval{at, i.From})
+			}
+			at = max(at, i.To)
+		}
+		all = append(all, Interval{at, forever})
+	}
+	slices.SortFunc(all, func(a, b Interval) int { return cmp.Compare(a.From, b.From) })
+	for _, i := range all {
+		if n := len(m.gaps); n > 0 && i.From <= m.gaps[n-1].To {
+			m.gaps[n-1].To = max(m.gaps[n-1].To, i.To)
+		} else {
+			m.gaps = append(m.gaps, i)
+		}
+	}
+}
+
+// gapIn returns where records of some CPU begin to be missing between two times; to: nowhere.
+func (m *model) gapIn(from, to uint64) uint64 {
+	i := sort.Search(len(m.gaps), func(i int) bool { return m.gaps[i].To > from })
+	if i == len(m.gaps) {
+		return to
+	}
+	return min(max(m.gaps[i].From, from), to)
 }
 
 // endRun ends the open run of a CPU, if any, and returns when it ended.
@@ -56,6 +105,7 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 	if c.current != unknownTask {
 		m.leaveUnknown(c, at)
 	}
+	m.hasLeft(c, ev.Time, ev.TID)
 	c.endRun(ev.Time)
 	prio := 120
 	if t := m.tasks[ev.TID]; t != nil {
@@ -104,6 +154,7 @@ func (m *model) firstEvent(ev *trace.Event, c *cpu) {
 	}
 	m.startRun(c, c.first, ev.TID, prio)
 	c.current = ev.TID
+	m.hasLeft(c, c.first, ev.TID)
 	if ev.TID == 0 {
 		return
 	}

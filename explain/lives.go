@@ -67,6 +67,9 @@ func (m *model) latest(tid int) int {
 // lifeAt returns the thread that had an id just before a time.
 func (m *model) lifeAt(tid int, at uint64) int {
 	id := tid
+	if t := m.tasks[tid]; t != nil && t.born > at {
+		id = tid | maxLives<<lifeShift // another one, which the history does not have
+	}
 	if l := m.lives[tid]; l != nil {
 		for _, x := range l.list {
 			if x.from < at {

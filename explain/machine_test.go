@@ -25,6 +25,7 @@ type machine struct {
 	serial uint64
 	hooks  bool // interrupts and softirqs have events of their own
 	net    bool // packets have
+	reuse  bool // ids of threads that have ended are given to others
 
 	disks    []*disk
 	locks    []*simLock
@@ -108,8 +109,8 @@ type simFrame struct {
 	within      []simFrame
 }
 
-func newMachine(seed uint64) *machine {
-	m := &machine{rnd: rand.New(rand.NewPCG(seed, 77)), now: 1_000_000, alive: map[int]*actor{}}
+func newMachine(seed uint64, reuse bool) *machine {
+	m := &machine{reuse: reuse, rnd: rand.New(rand.NewPCG(seed, 77)), now: 1_000_000, alive: map[int]*actor{}}
 	m.hooks, m.net = m.rnd.IntN(3) > 0, m.rnd.IntN(2) == 0
 	for n := range 1 + m.rnd.IntN(4) {
 		m.cpus = append(m.cpus, &simCPU{n: n})
@@ -143,7 +144,7 @@ func (m *machine) name() string {
 
 func (m *machine) newActor(name string, prio int) *actor {
 	tid := 1001 + len(m.actors)
-	if n := len(m.freed); n > 0 && m.rnd.IntN(2) == 0 {
+	if n := len(m.freed); n > 0 && m.reuse && m.rnd.IntN(2) == 0 {
 		tid, m.freed = m.freed[0], m.freed[1:]
 	}
 	t := &actor{tid: tid, prio: prio, names: []string{name}, cgroup: "/app", state: unknown, since: m.now}

@@ -164,6 +164,7 @@ type cpu struct {
 	known         bool       // covered is initialized
 	covered       []Interval // still ahead
 	current       int        // current task
+	left          int        // the task before, if it has left unseen
 	lastSeen      uint64     // latest event of its tasks
 	runs          []run
 	interruptions []interruption
@@ -269,6 +270,7 @@ type model struct {
 	scanned        int // requests examined
 	full           bool
 	damaged        bool
+	gaps           []Interval // in which records of some CPU are missing, in order
 	socketsKnown   bool            // timers of TCP say what they are for
 	protocols      map[uint64]wait // protocolTimers, by address
 

@@ -122,6 +122,7 @@ type known struct {
 	Interval
 	key
 	inner key    // within a page fault, or while it reclaimed memory
+	plain key    // of one of several waits for the same: what ended that one
 	below *actor // whose work it was waited for
 }
 
@@ -143,7 +144,13 @@ func (t *actor) story(from, to, horizon uint64) []known {
 		case runnable:
 			out = append(out, t.queued(s, lo, hi)...)
 		case blocked:
-			out = append(out, waited(s.reason(horizon), lo, hi)...)
+			told := waited(s.reason(horizon), lo, hi)
+			if s.series != nil && s.why != nil {
+				for i := range told {
+					told[i].plain = s.why.key
+				}
+			}
+			out = append(out, told...)
 		}
 	}
 	return out

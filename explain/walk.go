@@ -203,11 +203,35 @@ func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 		if !w.runnableCertain(full) {
 			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(full.from)))
 		}
-		return w.runnableSegment(out, t, s, full)
+		return w.runnableUntilGap(out, t, s, full)
 	case blocked:
-		return w.blockedSegment(out, t, s, full)
+		n := len(out)
+		out = w.blockedSegment(out, t, s, full)
+		if tracked := len(w.stack) == 1 && w.outlier.Track == "offcpu"; !tracked && w.m.gapIn(full.from, full.to) < full.to {
+			lessSure(out[n:], byGap)
+		}
+		return out
 	}
 	return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
+}
+
+// lessSure gives what is said to be seen some other evidence.
+func lessSure(pieces []piece, e evidence) {
+	for i := range pieces {
+		if evidences[pieces[i].evidence].confidence == Seen {
+			pieces[i].evidence = e
+		}
+	}
+}
+
+// runnableUntilGap explains runnable time as long as the task cannot have run unseen elsewhere.
+func (w *walker) runnableUntilGap(out []piece, t *task, s, full *segment) []piece {
+	sure := *s
+	sure.to = max(w.m.gapIn(full.from, s.to), s.from)
+	if sure.from < sure.to {
+		out = w.runnableSegment(out, t, &sure, full)
+	}
+	return w.add(out, w.unexplained(t.tid, sure.to, s.to, reasonOverwritten))
 }
 
 // overlay splits [from, to] of a CPU into interruptions and the rest.
