@@ -92,8 +92,11 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 			return w.add(out, p)
 		}
 		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
-		if isSleep(name) {
+		switch {
+		case isSleep(name):
 			p.why = "sleeping in " + name
+		case full.bits == 0: // it may have been a limit of the kernel
+			p.evidence = byWakeAlone
 		}
 		return w.add(out, p)
 	case KindIRQ:

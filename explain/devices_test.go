@@ -11,6 +11,7 @@ import (
 func (m *machine) submit(t *actor, d *disk, bytes, flags uint32, done func(c *simCPU, context uint32)) *simIO {
 	m.serial++
 	r := &simIO{rq: 0xffff8800_0000_0000 + m.serial%97<<8 + uint64(d.dev)<<24, by: t, bytes: bytes, flags: flags, queued: m.now, done: done, requeue: m.rnd.IntN(8) == 0}
+	r.sector = 8 * m.serial
 	for slices.ContainsFunc(d.all, func(o *simIO) bool { return o.rq == r.rq && o.answers == 0 }) {
 		r.rq += 0x10000
 	}
@@ -27,7 +28,7 @@ func (m *machine) submit(t *actor, d *disk, bytes, flags uint32, done func(c *si
 }
 
 func (m *machine) block1(c *simCPU, kind trace.Type, d *disk, r *simIO) {
-	b := trace.Block{RQ: r.rq, Sector: r.rq >> 4 & 0xffffff, Dev: d.dev, Bytes: r.bytes, Flags: r.flags}
+	b := trace.Block{RQ: r.rq, Sector: r.sector, Dev: d.dev, Bytes: r.bytes, Flags: r.flags}
 	if c.current != nil {
 		b.Comm = c.current.comm()
 	}

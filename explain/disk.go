@@ -48,7 +48,10 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 		add(until, BlockQueue, by, text+" was behind others in "+device.Device, byDeviceOrder)
 	}
 	e := byRecords
-	if !alone {
+	switch {
+	case r.started() == 0:
+		e = byOldRequest
+	case !alone:
 		e = byDeviceOrder // what the device did first is not seen
 	}
 	add(p.to, BlockDevice, device, text, e)
@@ -95,6 +98,7 @@ func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, a
 	sums := map[int]uint64{}
 	var best *request
 	last := sort.Search(len(m.requests), func(i int) bool { return m.requests[i].complete > r.complete })
+	alone = !m.overtook(r, last)
 	for i := last - 1; i >= max(0, last-maxOtherRequests); i-- {
 		o := m.requests[i]
 		if m.scanned++; o.complete <= r.issue {
@@ -115,7 +119,7 @@ func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, a
 		}
 	}
 	if best == nil {
-		return 0, nil, n == 0
+		return 0, nil, alone && n == 0
 	}
 	own := uint64(r.bytes) + seekCost
 	total := own + bytes + n*seekCost
@@ -124,6 +128,21 @@ func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, a
 		return 0, nil, false
 	}
 	return until, m.whoOwner(best), false
+}
+
+// lateInterrupt is how long after its end the completion of a request may be told.
+const lateInterrupt = 1_000_000
+
+// overtook reports whether a request that was in the device before r is told to have completed
+// soon after it; those from next on completed later than r.
+func (m *model) overtook(r *request, next int) bool {
+	for i := next; i < min(len(m.requests), next+maxOtherRequests) && m.requests[i].complete < r.complete+lateInterrupt; i++ {
+		m.scanned++
+		if o := m.requests[i]; o.dev == r.dev && o.issue > 0 && o.last < r.last {
+			return true
+		}
+	}
+	return false
 }
 
 // busiestOther returns the other task with the most bytes in flight on the device in an

@@ -44,6 +44,7 @@ const (
 	byKeyThread
 	byQuota
 	byGap
+	byWakeAlone
 )
 
 // evidences says how sure each is, and why.
@@ -80,6 +81,7 @@ var evidences = [...]struct {
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
 	byQuota:          {Inferred, "a CPU quota was used up there, and whether it is the task's is not known"},
 	byGap:            {Inferred, "records of another CPU are missing, on which it may have run meanwhile"},
+	byWakeAlone:      {Inferred, "a timer woke it, and how it went to sleep is not recorded"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

@@ -100,6 +100,9 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
 		r := &c.runs[n-1]
 		r.to = max(ev.Time, r.from)
+		if r.assumed && r.tid == ev.TID {
+			r.prio = b.PrevPrio
+		}
 		if r.to <= m.from {
 			c.runs = c.runs[:n-1]
 			m.kept--
@@ -275,6 +278,9 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	n := len(c.frames)
 	if n == 0 {
 		if t := m.tasks[ev.TID]; t != nil {
+			if t.work != nil && m.gapIn(t.work.start, ev.Time) < ev.Time {
+				t.work = nil // its end may be missing
+			}
 			w.work = t.work
 			if c.requestDone(ev.Time) && m.endsRequests(t) {
 				w.request, w.near = c.lastRequest, true
@@ -340,7 +346,11 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 	}
 	if b.Status == 0 && b.Bytes > 0 && b.Bytes < r.bytes {
 		r.bytes -= b.Bytes // partial completion
+		r.sector += uint64(b.Bytes) >> 9
 		return
+	}
+	if r.started() > 0 && b.Bytes > 0 && b.Bytes == r.bytes && b.Sector != r.sector {
+		r = &request{rq: b.RQ} // another one at that address, whose beginning is missing
 	}
 	delete(m.inFlight, b.RQ)
 	r.complete = ev.Time

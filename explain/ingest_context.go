@@ -164,7 +164,6 @@ func (m *model) clearFrames(c *cpu, at uint64, t *task) {
 
 // finish closes everything open at the end of the trace.
 func (m *model) finish() {
-	m.findGaps()
 	for _, c := range m.cpus {
 		if len(c.covered) > 0 && c.covered[0].To < m.to {
 			m.loseCPU(c, c.covered[0].To)

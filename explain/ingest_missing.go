@@ -91,6 +91,13 @@ func (m *model) startRun(c *cpu, at uint64, tid, prio int) {
 	}
 }
 
+// assumePrio notes that the priority of the open run is the usual one for want of a better.
+func (c *cpu) assumePrio() {
+	if n := len(c.runs); n > 0 {
+		c.runs[n-1].assumed = true
+	}
+}
+
 // unseenSwitchLimit is the gap around a missing switch that is ignored.
 const unseenSwitchLimit = 20_000
 
@@ -115,6 +122,7 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 		prio = b.PrevPrio
 	}
 	m.startRun(c, ev.Time, ev.TID, prio)
+	c.assumePrio()
 	c.current = ev.TID
 	if ev.TID == 0 {
 		return
@@ -153,6 +161,7 @@ func (m *model) firstEvent(ev *trace.Event, c *cpu) {
 		prio = b.PrevPrio
 	}
 	m.startRun(c, c.first, ev.TID, prio)
+	c.assumePrio()
 	c.current = ev.TID
 	m.hasLeft(c, c.first, ev.TID)
 	if ev.TID == 0 {

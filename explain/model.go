@@ -124,6 +124,7 @@ type run struct {
 	from, to uint64
 	tid      int
 	prio     int
+	assumed  bool // the priority, until it is known
 }
 
 // context is an interrupt, softirq or timer that runs on top of a task.
@@ -270,7 +271,7 @@ type model struct {
 	scanned        int // requests examined
 	full           bool
 	damaged        bool
-	gaps           []Interval // in which records of some CPU are missing, in order
+	gaps           []Interval      // in which records of some CPU are missing, in order
 	socketsKnown   bool            // timers of TCP say what they are for
 	protocols      map[uint64]wait // protocolTimers, by address
 
@@ -307,6 +308,7 @@ func newModel(outliers []Outlier, names Names) *model {
 		m.to += lateEvents
 	}
 	m.from -= min(m.from, lookBack)
+	m.findGaps()
 	return m
 }
 

@@ -62,7 +62,7 @@ type disk struct {
 
 // simIO is a request.
 type simIO struct {
-	rq                              uint64
+	rq, sector                      uint64
 	by                              *actor // nil: an interrupt's
 	bytes                           uint32
 	flags                           uint32

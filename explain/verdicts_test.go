@@ -49,7 +49,7 @@ func (t *actor) is(w *Who) bool {
 
 // fits reports whether what is said of a time is what was.
 func (k key) fits(c Cause, by *Who, wait string) bool {
-	if sameCause(c, by) != k.cause {
+	if sameCause(c, by) != k.cause && k != (key{cause: WorkQueue}) {
 		return false
 	}
 	switch k.cause {
@@ -71,6 +71,8 @@ func (k key) fits(c Cause, by *Who, wait string) bool {
 	switch {
 	case k.task != nil:
 		return k.task.is(by)
+	case k == key{cause: WorkQueue}: // it had nothing to do
+		return true
 	case k == key{cause: Task} || k == key{cause: Locked}: // by nobody yet
 		return by.Kind == KindUnknown
 	}
@@ -95,8 +97,9 @@ func most(list []known) (causes map[Cause]uint64, keys map[key]uint64, cause, cu
 	return causes, keys, cause, culprit
 }
 
-// culprit reports whether a part is what took most, or nearly as much.
-func culprit(list []known, p *Part) bool {
+// culprit reports whether a part is what took most, or nearly as much. Where records are lost
+// that tell what was waited for, the task that ended the wait will do.
+func (j *judge) culprit(list []known, p *Part) bool {
 	causes, keys, cause, by := most(list)
 	const nearly = 0.9
 	for k, ns := range keys {
@@ -104,7 +107,13 @@ func culprit(list []known, p *Part) bool {
 			return true
 		}
 	}
-	return false
+	var ended uint64
+	for _, k := range list {
+		if j.damaged && (k.below.is(p.By) || k.task.is(p.By) || k.plain.fits(p.Cause, p.By, p.Wait)) {
+			ended += k.To - k.From
+		}
+	}
+	return ended > 0 && float64(ended) >= nearly*float64(by)
 }
 
 // result judges one explanation of what a task did.
@@ -121,19 +130,18 @@ func (j *judge) result(t *actor, o *Outlier, r *Result) {
 	n := j.by[name]
 	n[1]++
 	switch {
-	case culprit(told, &r.Blame):
+	case j.culprit(told, &r.Blame):
 		j.right++
 		n[0]++
 	case r.Blame.Cause == Unexplained:
 		j.silent++
-		j.mistake(t, o, r, told)
 	default:
 		j.wrong++
 		j.mistake(t, o, r, told)
 	}
 	j.by[name] = n
 	roots := t.roots(o.Start, o.End, j.horizon, nil)
-	if len(r.Roots) > 0 && culprit(roots, &groupByCause(r.Roots)[0].parts[0]) {
+	if len(r.Roots) > 0 && j.culprit(roots, &groupByCause(r.Roots)[0].parts[0]) {
 		j.rootsRight++
 	} else {
 		j.rootsWrong++
@@ -162,16 +170,16 @@ func sums(list []known) []string {
 func (j *judge) took(t *actor, o *Outlier, r *Result) {
 	c := cast{map[*actor]bool{}, map[scene]bool{}}
 	c.follow(t, o.Start, o.End, 0)
-	for w, where := range namedIn(r, j.slack) {
+	for w, where := range j.namedIn(r) {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(c.in)), func(a *actor) bool { return a.is(&w) }) {
 			j.bystanders = append(j.bystanders, fmt.Sprintf("seed %d, %v, %s [%d, %d]: %s %d (%s): %s", j.seed, t, o.Track, o.Start, o.End, w.Comm, w.TID, where, r.Verdict))
 		}
 	}
 }
 
-// namedIn returns the tasks that an explanation names, and where; of short steps, if those do
-// not matter, it leaves them out.
-func namedIn(r *Result, slack uint64) map[Who]string {
+// namedIn returns the tasks that an explanation names, and where. It leaves out short steps, if
+// those do not matter, and what is said to depend on records that are missing.
+func (j *judge) namedIn(r *Result) map[Who]string {
 	names := map[Who]string{}
 	var who func(w *Who, where string)
 	who = func(w *Who, where string) {
@@ -185,14 +193,21 @@ func namedIn(r *Result, slack uint64) map[Who]string {
 	}
 	for where, list := range map[string][]Part{"part": r.Parts, "root": r.Roots, "chain": r.Chain} {
 		for i := range list {
-			if list[i].NS >= int64(slack) {
+			if !j.damaged {
 				who(list[i].By, where)
 			}
 		}
 	}
+	unsure := len(r.Path) // from this depth on
 	for i := range r.Path {
 		p := &r.Path[i]
-		if p.ToMonoNS-p.FromMonoNS < slack {
+		if p.Depth <= unsure {
+			unsure = len(r.Path)
+		}
+		if j.damaged && p.Evidence == evidences[byGap].words {
+			unsure = min(unsure, p.Depth)
+		}
+		if p.Depth >= unsure || p.ToMonoNS-p.FromMonoNS < j.slack {
 			continue
 		}
 		who(p.By, fmt.Sprintf("step %d %s", p.Depth, p.Cause))
@@ -239,6 +254,8 @@ func (j *judge) lost(k known, s *Step) bool {
 	switch k.cause {
 	case Throttled:
 		return j.damaged && s.State == "runnable"
+	case IRQ, Softirq:
+		return j.damaged && k.To-k.From < 100_000
 	case Reclaim, Locked:
 		return j.damaged && (s.State == "running" || k.task.is(s.By))
 	}

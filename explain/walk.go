@@ -205,9 +205,16 @@ func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 		}
 		return w.runnableUntilGap(out, t, s, full)
 	case blocked:
+		if len(w.stack) == 1 && w.outlier.Track == "wakeup" { // the tracker knows better
+			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
+		}
 		n := len(out)
 		out = w.blockedSegment(out, t, s, full)
-		if tracked := len(w.stack) == 1 && w.outlier.Track == "offcpu"; !tracked && w.m.gapIn(full.from, full.to) < full.to {
+		tracked := len(w.stack) == 1 && w.outlier.Track == "offcpu"
+		switch gap := w.m.gapIn(full.from, full.to) < full.to; {
+		case gap && tracked && full.to > w.outlier.End && w.outlier.Cause != "timeout": // its end is missing
+			return w.add(out[:n], w.unexplained(t.tid, s.from, s.to, reasonOverwritten))
+		case gap && !tracked:
 			lessSure(out[n:], byGap)
 		}
 		return out
