@@ -80,7 +80,7 @@ var evidences = [...]struct {
 	bySeries:         {Inferred, "it ended the last one of the same waits, all of which had a time limit"},
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
 	byQuota:          {Inferred, "a CPU quota was used up there, and whether it is the task's is not known"},
-	byGap:            {Inferred, "records of another CPU are missing, on which it may have run meanwhile"},
+	byGap:            {Inferred, "records of some CPU are missing, on which it may have run meanwhile"},
 	byWakeAlone:      {Inferred, "a timer woke it, and how it went to sleep is not recorded"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }

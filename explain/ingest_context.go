@@ -197,7 +197,8 @@ func (m *model) finish() {
 		}
 		m.recordInterruption(c, m.to)
 		for i := range c.quota {
-			c.quota[i].to = min(c.quota[i].to, m.to)
+			q := &c.quota[i]
+			q.to = m.gapIn(q.from, min(q.to, m.to))
 		}
 		c.interruptions = mergeSteals(c.interruptions, c.steals)
 	}

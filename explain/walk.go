@@ -214,7 +214,7 @@ func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 		switch gap := w.m.gapIn(full.from, full.to) < full.to; {
 		case gap && tracked && full.to > w.outlier.End && w.outlier.Cause != "timeout": // its end is missing
 			return w.add(out[:n], w.unexplained(t.tid, s.from, s.to, reasonOverwritten))
-		case gap && !tracked:
+		case gap:
 			lessSure(out[n:], byGap)
 		}
 		return out
@@ -222,10 +222,10 @@ func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 	return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
 }
 
-// lessSure gives what is said to be seen some other evidence.
+// lessSure gives pieces that are no guess anyway some other evidence.
 func lessSure(pieces []piece, e evidence) {
 	for i := range pieces {
-		if evidences[pieces[i].evidence].confidence == Seen {
+		if evidences[pieces[i].evidence].confidence != Guess {
 			pieces[i].evidence = e
 		}
 	}
@@ -327,8 +327,11 @@ func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piec
 	return out
 }
 
-// sleptSince reports whether a task blocked between two times.
+// sleptSince reports whether a task may have blocked between two times.
 func (t *task) sleptSince(from, to uint64) bool {
+	if t.segments[0].from > from {
+		return true // what was before is not kept
+	}
 	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > from })
 	for ; i < len(t.segments) && t.segments[i].from < to; i++ {
 		if t.segments[i].state == blocked {
