@@ -82,8 +82,10 @@ func (m *model) lifeAt(tid int, at uint64) int {
 
 // identify replaces the ids in an event by those of the model.
 func (m *model) identify(ev *trace.Event) {
-	if b, ok := ev.Body.(trace.Fork); ok && m.tasks[m.latest(b.ChildTID)] != nil {
-		m.end(m.latest(b.ChildTID)) // in case its end is missing
+	if ev.Type == trace.ProcessFork {
+		if b, ok := ev.Body.(trace.Fork); ok && b.ChildTID > 0 && m.tasks[m.latest(b.ChildTID)] != nil {
+			m.end(m.latest(b.ChildTID)) // in case its end is missing
+		}
 	}
 	if len(m.lives) == 0 {
 		return
