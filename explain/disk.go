@@ -104,7 +104,11 @@ func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, a
 		if m.scanned++; o.complete <= r.issue {
 			break
 		}
-		if o == r || o.dev != r.dev || o.issue == 0 || o.last >= r.last {
+		if o == r || o.dev != r.dev {
+			continue
+		}
+		alone = alone && o.issue > 0 // or it may have been there before
+		if o.issue == 0 || o.last >= r.last {
 			continue
 		}
 		bytes += uint64(o.bytes)
