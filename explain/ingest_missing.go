@@ -1,12 +1,6 @@
 package explain
 
-import (
-	"cmp"
-	"slices"
-	"sort"
-
-	"github.com/tailcam/tailcam/snapshot/trace"
-)
+import "github.com/tailcam/tailcam/snapshot/trace"
 
 // loseCPU marks a CPU's records as missing from now on.
 func (m *model) loseCPU(c *cpu, at uint64) {
@@ -42,38 +36,6 @@ func (m *model) hasLeft(c *cpu, at uint64, current int) {
 		}
 	}
 	c.left = 0
-}
-
-// findGaps finds the times in which records of some CPU are missing.
-func (m *model) findGaps() {
-	var all []Interval
-	for _, list := range m.names.Covered {
-		at := uint64(0)
-		for _, i := range list {
-			if i.From > at {
-				all = append(all, Interval{at, i.From})
-			}
-			at = max(at, i.To)
-		}
-		all = append(all, Interval{at, forever})
-	}
-	slices.SortFunc(all, func(a, b Interval) int { return cmp.Compare(a.From, b.From) })
-	for _, i := range all {
-		if n := len(m.gaps); n > 0 && i.From <= m.gaps[n-1].To {
-			m.gaps[n-1].To = max(m.gaps[n-1].To, i.To)
-		} else {
-			m.gaps = append(m.gaps, i)
-		}
-	}
-}
-
-// gapIn returns where records of some CPU begin to be missing between two times; to: nowhere.
-func (m *model) gapIn(from, to uint64) uint64 {
-	i := sort.Search(len(m.gaps), func(i int) bool { return m.gaps[i].To > from })
-	if i == len(m.gaps) {
-		return to
-	}
-	return min(max(m.gaps[i].From, from), to)
 }
 
 // endRun ends the open run of a CPU, if any, and returns when it ended.

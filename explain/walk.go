@@ -222,25 +222,6 @@ func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 	return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
 }
 
-// lessSure gives pieces that are no guess anyway some other evidence.
-func lessSure(pieces []piece, e evidence) {
-	for i := range pieces {
-		if evidences[pieces[i].evidence].confidence != Guess {
-			pieces[i].evidence = e
-		}
-	}
-}
-
-// runnableUntilGap explains runnable time as long as the task cannot have run unseen elsewhere.
-func (w *walker) runnableUntilGap(out []piece, t *task, s, full *segment) []piece {
-	sure := *s
-	sure.to = max(w.m.gapIn(full.from, s.to), s.from)
-	if sure.from < sure.to {
-		out = w.runnableSegment(out, t, &sure, full)
-	}
-	return w.add(out, w.unexplained(t.tid, sure.to, s.to, reasonOverwritten))
-}
-
 // overlay splits [from, to] of a CPU into interruptions and the rest.
 func (w *walker) overlay(n int, from, to uint64, covered func(o *interruption, from, to uint64), rest func(from, to uint64)) {
 	var list []interruption
