@@ -301,7 +301,7 @@ func machines() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("TAILCAM_MACHINES"), 10, 32); err == nil {
 		return n
 	}
-	return 50
+	return 30
 }
 
 // machine simulates a machine, and compares what is said of it with the truth.
