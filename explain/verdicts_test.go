@@ -301,6 +301,9 @@ func machines() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("TAILCAM_MACHINES"), 10, 32); err == nil {
 		return n
 	}
+	if testing.Short() {
+		return 10
+	}
 	return 30
 }
 
