@@ -69,7 +69,6 @@ type simIO struct {
 	queued, issued, served, answers uint64
 	done                            func(c *simCPU, context uint32)
 	requeue                         bool
-	other                           []*actor // who has issued it as well
 }
 
 // kworker is a thread of the kernel that does what others have queued.

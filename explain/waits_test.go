@@ -15,8 +15,6 @@ type simLock struct {
 
 type simWaiter struct {
 	t       *actor
-	got     func(owns bool)
-	spins   bool
 	started uint64
 }
 
