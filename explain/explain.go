@@ -102,6 +102,7 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		return r, nil
 	}
 	m := newModel(outliers, names)
+	m.history = newHistory(outliers)
 	for {
 		ev, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -125,6 +126,9 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 			m.ingestLate(&ev)
 			continue
 		}
+		if ev.Time <= m.from {
+			m.history.remember(&ev)
+		}
 		m.ingest(&ev)
 	}
 	m.finish()
@@ -144,21 +148,7 @@ const maxNotes = 16
 // explain explains one outlier.
 func (m *model) explain(o *Outlier) Result {
 	w := &walker{m: m, outlier: o}
-	var pieces []piece
-	if o.Start < o.End {
-		switch o.Track {
-		case "irq", "softirq":
-			pieces = w.interruptPieces()
-		case "block":
-			pieces = w.blockPieces()
-		case "workqueue":
-			pieces = w.workItemPieces()
-		case "trigger":
-			pieces = w.triggerPieces()
-		default:
-			pieces = w.threadPieces()
-		}
-	}
+	pieces := w.all()
 	r := Result{
 		Rule: o.Rule, Track: o.Track, Cause: o.Cause,
 		StartMonoNS: o.Start, EndMonoNS: max(o.End, o.Start), Task: *m.whoSlow(o),
@@ -185,5 +175,24 @@ func (m *model) explain(o *Outlier) Result {
 	r.Verdict = w.verdict(&r, pieces)
 	r.Advice = w.advice(&r)
 	r.Without = w.without(&r, pieces)
+	r.Before = w.before(&r, pieces)
 	return r
+}
+
+// all returns the pieces of the outlier's time, none if it has none.
+func (w *walker) all() []piece {
+	if w.outlier.Start >= w.outlier.End {
+		return nil
+	}
+	switch w.outlier.Track {
+	case "irq", "softirq":
+		return w.interruptPieces()
+	case "block":
+		return w.blockPieces()
+	case "workqueue":
+		return w.workItemPieces()
+	case "trigger":
+		return w.triggerPieces()
+	}
+	return w.threadPieces()
 }

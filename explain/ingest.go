@@ -136,6 +136,9 @@ func (m *model) switchOut(ev *trace.Event, c *cpu, b *trace.Switch) {
 		next.state, next.bits, next.frozen, next.iowait, next.futex = blocked, b.PrevState, b.Frozen, b.IOWait, b.Futex
 	}
 	m.transition(t, ev.Time, next)
+	if n := m.thread(t); n != nil {
+		n.leave(m, ev.Time, b, next.state == blocked)
+	}
 	if next.bits&taskDead != 0 {
 		m.end(t.tid)
 	}
@@ -152,6 +155,9 @@ const maxQuotas = 64
 func (m *model) switchIn(ev *trace.Event, c *cpu, b *trace.Switch) {
 	t := m.task(b.NextTID)
 	t.pid, t.comm, t.prio = b.NextPID, b.NextComm, b.NextPrio
+	if n := m.thread(t); n != nil {
+		n.enter(m, t.tid, ev.Time)
+	}
 	switch s := t.last(); {
 	case len(t.segments) == 0:
 		// First event of this task: it has been runnable since coverage began.
@@ -232,6 +238,9 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		}
 	}
 	m.transition(t, ev.Time, next)
+	if n := m.thread(t); n != nil {
+		n.woken = ev.Time
+	}
 }
 
 // wakeAt returns what causes the wake-up of an event.
@@ -324,6 +333,7 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 		r.dev, r.sector, r.flags, r.comm = b.Dev, b.Sector, b.Flags, b.Comm
 	}
 	r.bytes = max(r.bytes, b.Bytes)
+	m.history.noteRequest(r)
 	if len(m.lastDone) < maxOpen {
 		r.lastDone = m.lastDone[r.dev]
 		m.lastDone[r.dev] = ev.Time
@@ -358,6 +368,7 @@ func (m *model) endWork(t *task, at uint64) {
 	x := t.work
 	t.work = nil
 	x.end = at
+	m.history.noteWork(x)
 	if x.end <= m.from || !m.reserve() {
 		return
 	}

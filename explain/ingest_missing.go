@@ -8,6 +8,9 @@ func (m *model) loseCPU(c *cpu, at uint64) {
 		return
 	}
 	c.first = 0
+	if m.history != nil {
+		m.history.holes++
+	}
 	m.leaveUnknown(c, at)
 }
 
@@ -90,6 +93,7 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 		return
 	}
 	t := m.task(ev.TID)
+	t.past.forget()
 	s := t.last()
 	if s != nil && s.state == running {
 		m.movedUnseen(t, s)

@@ -20,6 +20,9 @@ func (m *model) ingestTask(ev *trace.Event, c *cpu) {
 	case trace.Syscall:
 		m.clearFrames(c, ev.Time, nil)
 		t.pid = b.PID
+		if n := m.thread(t); n != nil {
+			n.ingestCall(t.tid, ev, &b)
+		}
 		t.calls = m.ingestCall(t.calls, ev.Time, ev.Type == trace.SyscallEntry, call{nr: int(b.NR), name: b.Name})
 	case trace.KVM:
 		t.guests = m.ingestCall(t.guests, ev.Time, ev.Type == trace.KVMEntry, call{})

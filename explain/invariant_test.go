@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -81,7 +82,7 @@ func check(o *Outlier, r *Result) error {
 	if r.DelayNS > 0 && (!slices.Contains(r.Parts, r.Blame) || len(r.Path) == 0) {
 		return fmt.Errorf("blame %+v, path of %d steps", r.Blame, len(r.Path))
 	}
-	if err := checkPath(o, r); err != nil {
+	if err := cmp.Or(checkPath(o, r), checkBefore(r)); err != nil {
 		return err
 	}
 	for _, s := range []string{r.Verdict, r.Advice} {
@@ -95,6 +96,32 @@ func check(o *Outlier, r *Result) error {
 	var text strings.Builder
 	if r.WriteText(&text); !strings.HasPrefix(text.String(), r.Verdict+"\n") {
 		return fmt.Errorf("the text does not begin with the verdict: %q", text.String())
+	}
+	return nil
+}
+
+// checkBefore: what is compared is of the outlier, and what changed is longer than before.
+func checkBefore(r *Result) error {
+	b := r.Before
+	if b == nil {
+		return nil
+	}
+	if b.Count < minPast || b.Compared > min(maxCompared, b.Count) || b.NS > r.DelayNS || b.MedianNS <= 0 || b.MaxNS < b.MedianNS ||
+		b.SpanNS < b.MaxNS || len(b.Changes) > maxChanges || len(b.Changes) > 0 && (b.Compared < minCompared || b.NS <= b.MedianNS) {
+		return fmt.Errorf("before: %+v", b)
+	}
+	var sum int64
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		if sum += c.NS; c.NS <= c.BeforeNS || c.New && c.BeforeNS > 0 || c.Confidence.rank() > b.Confidence.rank() || c.Words == "" {
+			return fmt.Errorf("change %+v", c)
+		}
+	}
+	if sum > b.NS {
+		return fmt.Errorf("changes add up to %d of %d", sum, b.NS)
+	}
+	if text := b.Text(r.Cause); strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) || !strings.HasSuffix(text, ".") {
+		return fmt.Errorf("not fit for a terminal: %q", text)
 	}
 	return nil
 }

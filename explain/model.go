@@ -90,6 +90,8 @@ type task struct {
 	protocol    []protocolTimer // of sockets that it waited for, in order
 	series      []int32         // see findSeries; nil: not computed
 	born        uint64          // when it was made; 0: not known
+	past        *threadNow      // see model.thread
+	askedPast   int
 }
 
 // wakerAt is a wake-up by a task.
@@ -282,6 +284,7 @@ type model struct {
 	wakes     []wake // block allocation
 	taskInfos map[int]*TaskInfo
 	sites     map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match
+	history   *history // nil: nothing is compared
 }
 
 func (c call) bounds() (from, to uint64)         { return c.from, c.to }

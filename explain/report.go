@@ -62,6 +62,8 @@ type Result struct {
 	PatternWhy string  `json:"pattern_why,omitempty"`
 	// Without is how long it might have taken without those who were most in its way.
 	Without *Without `json:"without,omitempty"`
+	// Before is how long the same work took a moment ago, and what differs now.
+	Before *Before `json:"before,omitempty"`
 	// Blame is the largest part of the dominant cause. It may be small if many tasks
 	// contributed.
 	Blame Part `json:"blame"`

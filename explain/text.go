@@ -24,8 +24,8 @@ func (r *Result) WriteText(out io.Writer) {
 	if r.Advice != "" {
 		line("%s", r.Advice)
 	}
-	if r.Without != nil {
-		line("%s", r.Without.Text(r.DelayNS))
+	for _, remark := range r.Remarks() {
+		line("%s", remark)
 	}
 	if len(r.Parts) > 0 {
 		b.WriteString("\nWhere the time went:\n")
@@ -40,6 +40,18 @@ func (r *Result) WriteText(out io.Writer) {
 		r.writePath(line)
 	}
 	_, _ = io.WriteString(out, b.String()) // out keeps its error
+}
+
+// Remarks are the sentences that go below the advice: the estimate and the comparison.
+func (r *Result) Remarks() []string {
+	var list []string
+	if r.Without != nil {
+		list = append(list, r.Without.Text(r.DelayNS))
+	}
+	if r.Before != nil {
+		list = append(list, r.Before.Text(r.Cause))
+	}
+	return list
 }
 
 // WritePath writes the critical path in the format of WriteText.

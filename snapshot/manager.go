@@ -283,8 +283,8 @@ func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window 
 		return nil
 	}
 	m.slots++
-	m.opts.Boost.Start() // what follows waits for other threads
-	if m.opts.RTPriority > 0 || m.opts.Boost != nil {
+	m.opts.Boost.Start()       // what follows waits for other threads
+	if m.opts.RTPriority > 0 { // a boost raises the collector's workers, too
 		m.gcPause.start(m.ring() * runtime.NumCPU())
 	}
 	w := &window{

@@ -16,22 +16,39 @@ import (
 
 func newDiff(c *cli) *cobra.Command {
 	var outliers []int
+	var from, to []string
 	cmd := &cobra.Command{
-		Use:   "diff A B",
-		Short: "Compare where the time of two snapshots went",
+		Use:   "diff A B | diff --from A --to B",
+		Short: "Compare two outliers, or two sets of snapshots, runs or histograms",
 		Long: `Compare the breakdowns of two outliers side by side: what is new in B, longer,
 shorter, or gone. A and B are snapshot ids ("latest": the newest), snapshot directories,
 files such as explain.json, or - for such a file on standard input. If a snapshot has
 several outliers, the slowest is compared. Tasks are matched by name, because their ids
-differ from run to run.
+differ from run to run. Changes below half a percent of the longer delay are summed up;
+json has all.
+
+--from and --to compare many delays, as of two kernels or releases: A and B are each
+  a directory    of snapshots, or of packs (*.tailcam)
+  x.tailcam      a pack; --from and --to may be repeated
+  a report       that tailcam record -O wrote
+  histograms     that tailcam histogram -o json wrote: readings that were appended to one
+                 file, nine or more, show how delays vary by themselves
+As in tailcam record --compare, each ratio has a 99% interval, and a difference is named
+only if the whole interval is beyond 10%. --from may name up to 16 runs, directories or
+files of histograms, which shows how much these differ by themselves.
 
 Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
 		Example: "  tailcam diff 20261121T013004 latest\n" +
 			"  ssh db1 tailcam explain -o json | tailcam diff - latest\n" +
-			"  tailcam diff --outlier 1,3 20261121T013004 old/explain.json",
-		Args:              exactArgs("A", "B"),
+			"  tailcam diff --outlier 1,3 20261121T013004 old/explain.json\n" +
+			"  tailcam diff --from v1.jsonl --to v2.jsonl\n" +
+			"  tailcam diff --from monday/ --from tuesday/ --to /var/lib/tailcam/snapshots",
+		Args:              diffArgs,
 		ValidArgsFunction: c.completeDirs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.diffSets(cmd.Context(), from, to)
+			}
 			if args[0] == stdinName && args[1] == stdinName {
 				return usagef("standard input can be A or B, not both")
 			}
@@ -63,6 +80,8 @@ Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
 	}
 	cmd.Flags().IntSliceVar(&outliers, "outlier", nil,
 		"compare these outliers, `numbers` from 1: one for both sides, or A,B")
+	cmd.Flags().StringArrayVar(&from, "from", nil, "compare with this `path`; may be repeated")
+	cmd.Flags().StringArrayVar(&to, "to", nil, "compare what this `path` has with --from")
 	c.addOutput(cmd)
 	c.addPager(cmd)
 	c.addDir(cmd)
@@ -176,8 +195,14 @@ func sameChanges(a, b []catalog.Change) bool {
 func (c *cli) changeTable(title string, d *catalog.Diff, list []catalog.Change) {
 	t := term.NewTable(term.Column{Title: title, Flex: true}, term.Column{Flex: true}, right("A"), right("B"),
 		right("CHANGE"), term.Column{})
+	least := max(d.A.DelayNS, d.B.DelayNS) / 200
+	small, rest := 0, catalog.Change{}
 	for i := range list {
 		x := &list[i]
+		if max(x.ChangeNS, -x.ChangeNS) < least && max(x.ANS, x.BNS) < 2*least {
+			small, rest.ANS, rest.BNS, rest.ChangeNS = small+1, rest.ANS+x.ANS, rest.BNS+x.BNS, rest.ChangeNS+x.ChangeNS
+			continue
+		}
 		by := term.Who(&explain.Who{Kind: nameKind(x.Kind), Name: x.By})
 		if x.Kind == explain.KindUnknown {
 			by = strings.TrimPrefix(term.Clean(x.By), "not explained: ")
@@ -188,6 +213,10 @@ func (c *cli) changeTable(title string, d *catalog.Diff, list []catalog.Change) 
 		t.Cells(term.Cell{Text: term.CauseWords(x.Cause), Style: term.CauseStyle(x.Cause)}, plain(by),
 			lengthCell(x.ANS), lengthCell(x.BNS), changeCell(x.ChangeNS, x.Became),
 			term.Cell{Text: x.Became, Style: changeStyle(x.Became)})
+	}
+	if small > 0 {
+		t.Cells(term.Cell{Text: plural(small, "small part"), Style: term.Dim}, plain(""), lengthCell(rest.ANS), lengthCell(rest.BNS),
+			changeCell(rest.ChangeNS, ""))
 	}
 	t.Cells(term.Cell{Text: "total", Style: term.Bold}, plain(""), lengthCell(d.A.DelayNS), lengthCell(d.B.DelayNS),
 		changeCell(d.ChangeNS, ""))

@@ -40,6 +40,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[fleet.Event]():       "fleet-event",
 	reflect.TypeFor[fleet.Top]():         "fleet-top",
 	reflect.TypeFor[pinning]():           "pin",
+	reflect.TypeFor[record.Comparison](): "comparison",
 	reflect.TypeFor[record.Report]():     "record",
 	reflect.TypeFor[removal]():           "removal",
 	reflect.TypeFor[takenSnapshot]():     "taken-snapshot",

@@ -45,10 +45,14 @@ within another outlier of the same task, such as a sleep in a slow system call, 
 counted once.
 
 The snapshots on disk are read. If the daemon is running, the outliers that it
-remembers (see tailcam events) and that have no snapshot are added as unexplained.
+remembers (see tailcam events) and that have no snapshot are added by who ran instead, who
+woke them, or the device, and else as unexplained. A sleep until a timer is that of who
+slept; what a limit held up is the limit's (cpu.max, io.max, …); a device tells for whom it
+worked.
 --by cgroup, unit, pod and container add up by where the culprit runs; devices and
-interrupts keep their names. --by pattern adds up by what the latency looks like, such as
-lock convoy or CPU saturation.
+interrupts keep their names. --by wait-site adds up by where tasks waited in the kernel, or
+what they did there, by their stacks (group wait, or stacks: [kernel] of a rule). --by
+pattern adds up by what the latency looks like, such as lock convoy or CPU saturation.
 
 With --fleet, the outliers of all machines are added up, by the engine to which a
 collector sends them: the last 24 hours unless --since says otherwise. Culprits and
@@ -91,7 +95,7 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container or pattern; with --fleet culprit,\n"+
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container, pattern or wait-site; with --fleet culprit,\n"+
 		"cause, rule, host, unit, pod, namespace, container, version, kernel or release")
 	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if f.url != "" {
@@ -219,7 +223,11 @@ func coverage(t *topJSON) []string {
 			term.Duration(v.UnexplainedNS)))
 	}
 	if v.Missed > 0 {
-		out = append(out, fmt.Sprintf("%d without a snapshot (%s)", v.Missed, term.Duration(v.MissedNS)))
+		told := ""
+		if v.ToldNS > 0 {
+			told = fmt.Sprintf(", %s of it by who ran instead or woke them, or the device", term.Duration(v.ToldNS))
+		}
+		out = append(out, fmt.Sprintf("%d without a snapshot (%s%s)", v.Missed, term.Duration(v.MissedNS), told))
 	}
 	if v.Within > 0 {
 		out = append(out, fmt.Sprintf("%d more nested in these", v.Within))
@@ -234,7 +242,7 @@ func coverage(t *topJSON) []string {
 }
 
 func rowName(by string, r *catalog.Row) string {
-	if by == catalog.ByCause {
+	if by == catalog.ByCause || by == catalog.ByWaitSite && r.Kind == catalog.ByCause {
 		return term.CauseWords(explain.Cause(r.Name))
 	}
 	if words := explain.Pattern(r.Name).Words(); by == catalog.ByPattern && words != "" {
@@ -285,6 +293,13 @@ func largestParts(by string, r *catalog.Row) string {
 			name += " " + share(r.Of[i].NS, r.NS)
 		}
 		words = append(words, name)
+	}
+	if len(r.Users) > 0 && by == catalog.ByCulprit {
+		used := term.Clean(r.Users[0].Name)
+		if r.Users[0].NS < r.NS-r.NS/200 {
+			used += " " + share(r.Users[0].NS, r.NS)
+		}
+		words = append(words, "for "+used)
 	}
 	return strings.Join(words, ", ")
 }

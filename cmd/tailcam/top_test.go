@@ -31,9 +31,9 @@ func TestTop(t *testing.T) {
 	want := `50.0ms of slow time in 2 outliers
 2 outliers explained by 3 snapshots
 
-CULPRIT    TIME  SHARE           OUTLIERS  MAINLY      WORST  SNAPSHOT
-rt-hog   28.0ms    56%  ██████▋         2  preempted  20.0ms  20261120T231502
-sda      22.0ms    44%  █████▎          1  disk       22.0ms  20261120T231503
+CULPRIT    TIME  SHARE           OUTLIERS  MAINLY              WORST  SNAPSHOT
+rt-hog   28.0ms    56%  ██████▋         2  preempted          20.0ms  20261120T231502
+sda      22.0ms    44%  █████▎          1  disk, for \x1b[2J  22.0ms  20261120T231503
 `
 	status, stdout, stderr := invoke(t, "top", "--dir", dir)
 	diff := cmp.Diff(want, stdout)
@@ -52,7 +52,7 @@ sda      22.0ms    44%  █████▎          1  disk       22.0ms  202611
 	assert.Check(t, status == exitOK && n == 1 && strings.Contains(stdout, `"rows":[]`) &&
 		strings.Contains(stdout, `"daemon":null`), "json: status %d, %s", status, stdout)
 	for args, want := range map[string]string{
-		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup, unit, pod, container, pattern", "--count 0": "invalid --count 0: must be a positive number",
+		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup, unit, pod, container, pattern, wait-site", "--count 0": "invalid --count 0: must be a positive number",
 		"--dir /no/such": "directory /no/such does not exist: set the snapshot directory with --snapshots-dir",
 		"now":            `"tailcam top" takes no arguments, got "now": see "tailcam top --help"`,
 	} {

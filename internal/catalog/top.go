@@ -23,10 +23,11 @@ const (
 	ByPod       = "pod"
 	ByContainer = "container"
 	ByPattern   = "pattern"
+	ByWaitSite  = "wait-site" // where tasks waited in the kernel, or what they did there
 )
 
 // Ways lists the groupings.
-var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByPattern}
+var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByPattern, ByWaitSite}
 
 // Top is the time of many outliers, grouped.
 type Top struct {
@@ -50,6 +51,9 @@ type Covered struct {
 	UnexplainedNS int64 `json:"unexplained_ns"`
 	Missed        int   `json:"missed"`
 	MissedNS      int64 `json:"missed_ns"`
+	// ToldNS is the time of these that is not unexplained: by who ran instead, who woke the
+	// task, and the device.
+	ToldNS int64 `json:"told_ns"`
 	// Within counts outliers within another outlier of the same work; their time counts
 	// once.
 	Within int `json:"within"`
@@ -64,8 +68,9 @@ type Row struct {
 	NS       int64   `json:"ns"`
 	Share    float64 `json:"share"` // of the total, 0 to 1
 	Outliers int     `json:"outliers"`
-	Of       []Slice `json:"of"`    // causes of a culprit, culprits of others
-	Worst    []Link  `json:"worst"` // longest occurrences
+	Of       []Slice `json:"of"`              // causes of a culprit, culprits of others
+	Users    []Slice `json:"users,omitempty"` // of a device: for whom it worked
+	Worst    []Link  `json:"worst"`           // longest occurrences
 }
 
 // Slice is a part of a Row.
@@ -105,6 +110,7 @@ type item struct {
 	boot   string
 	result *Result
 	reason string // why there is no result
+	told   []Part // by the outlier itself, if there is no snapshot
 	link   Link
 	left   int64  // part of its delay not explained by nested outliers
 	until  uint64 // time up to which nested outliers explain it
@@ -119,7 +125,7 @@ func Add(list []Snapshot, o TopOptions) *Top {
 	items, missed := collect(list, &o)
 	counted := t.once(items)
 	rows := map[string]*Row{}
-	made := map[string]map[string]int64{}
+	made, users := map[string]map[string]int64{}, map[string]map[string]int64{}
 	for _, it := range counted {
 		c := &t.Covered
 		c.Outliers++
@@ -130,16 +136,24 @@ func Add(list []Snapshot, o TopOptions) *Top {
 		case missed[it.id()]:
 			c.Missed++
 			c.MissedNS = plus(c.MissedNS, it.left)
+			for _, p := range it.parts() {
+				if p.Cause != explain.Unexplained {
+					c.ToldNS = plus(c.ToldNS, p.NS)
+				}
+			}
 		default:
 			c.Unexplained++
 			c.UnexplainedNS = plus(c.UnexplainedNS, it.left)
 		}
 		c.NS = plus(c.NS, it.left)
-		t.spread(it, rows, made)
+		t.spread(it, rows, made, users)
 	}
 	for key, r := range rows {
 		r.Share = float64(r.NS) / float64(max(t.Covered.NS, 1))
 		r.Of = largest(made[key])
+		if users[key] != nil {
+			r.Users = largest(users[key])
+		}
 		t.Rows = append(t.Rows, *r)
 	}
 	sortRows(t.Rows)
@@ -180,7 +194,7 @@ func collect(list []Snapshot, o *TopOptions) (items []*item, missed map[string]b
 	}
 	missed = map[string]bool{}
 	for _, x := range o.Seen {
-		it := &item{boot: o.Boot, reason: "no snapshot holds it", left: max(x.DelayNS, 0), outlier: outlierOf(x),
+		it := &item{boot: o.Boot, reason: noSnapshot, left: max(x.DelayNS, 0), outlier: outlierOf(x), told: told(x),
 			link: Link{Time: x.Time, DelayNS: x.DelayNS}}
 		if id := it.id(); !x.Time.Before(o.Since) && !have[id] {
 			have[id], missed[id] = true, true
@@ -240,12 +254,20 @@ func (t *Top) once(items []*item) []*item {
 	return out
 }
 
-// spread adds an outlier's parts to the rows.
-func (t *Top) spread(it *item, rows map[string]*Row, made map[string]map[string]int64) {
-	parts := []Part{{Cause: explain.Unexplained, NS: it.left, Reason: it.reason}}
-	if it.result != nil {
-		parts = it.result.roots()
+// parts are those of an outlier's time that is left.
+func (i *item) parts() []Part {
+	switch {
+	case i.result != nil:
+		return i.result.roots()
+	case len(i.told) > 0:
+		return cut(i.told, i.left)
 	}
+	return []Part{{Cause: explain.Unexplained, NS: i.left, Reason: i.reason}}
+}
+
+// spread adds an outlier's parts to the rows.
+func (t *Top) spread(it *item, rows map[string]*Row, made, users map[string]map[string]int64) {
+	parts := it.parts()
 	mine := map[string]int64{}
 	for i := range parts {
 		p := &parts[i]
@@ -259,6 +281,12 @@ func (t *Top) spread(it *item, rows map[string]*Row, made map[string]map[string]
 		r.NS = plus(r.NS, p.NS)
 		made[key][of] = plus(made[key][of], p.NS)
 		mine[key] = plus(mine[key], p.NS)
+		if kind == explain.KindDevice {
+			if users[key] == nil {
+				users[key] = map[string]int64{}
+			}
+			users[key][it.user(p)] = plus(users[key][it.user(p)], p.NS)
+		}
 	}
 	for key, ns := range mine {
 		r := rows[key]
@@ -277,8 +305,10 @@ func sortLinks(l []Link) {
 
 // names returns the row of a part, and what it is counted as there.
 func (t *Top) names(it *item, p *Part) (name, kind, of string) {
-	culprit, what := Culprit(p)
+	culprit, what := it.culprit(p)
 	switch t.By {
+	case ByWaitSite:
+		return it.site(p, culprit)
 	case ByCause:
 		return string(p.Cause), ByCause, culprit
 	case ByRule:

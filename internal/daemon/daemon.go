@@ -86,6 +86,7 @@ type daemon struct {
 
 	thresholds *adaptive.Controller // adaptive thresholds
 	storms     overrides.Storms     // automatically paused rules; written under change and mu
+	usually    usually              // what is usual, as read a moment ago
 
 	cost cost // and what is shed for it
 

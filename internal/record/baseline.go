@@ -48,20 +48,29 @@ func ReadBaselines(files []string) ([]Baseline, error) {
 }
 
 func readBaseline(path string) ([]Baseline, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
+	f, err := openBaseline(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	return decodeBaselines(path, io.LimitReader(f, maxBaselineFile))
+}
+
+// openBaseline opens a regular file that is not too large.
+func openBaseline(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
+	if err != nil {
+		return nil, err
+	}
 	switch info, err := f.Stat(); {
 	case err != nil:
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	case !info.Mode().IsRegular():
-		return nil, errors.New("not a regular file")
+		return nil, errors.Join(errors.New("not a regular file"), f.Close())
 	case info.Size() > maxBaselineFile:
-		return nil, fmt.Errorf("larger than %d MiB", maxBaselineFile>>20)
+		return nil, errors.Join(fmt.Errorf("larger than %d MiB", maxBaselineFile>>20), f.Close())
 	}
-	return decodeBaselines(path, io.LimitReader(f, maxBaselineFile))
+	return f, nil
 }
 
 func decodeBaselines(path string, from io.Reader) ([]Baseline, error) {

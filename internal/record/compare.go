@@ -37,8 +37,10 @@ const (
 
 // Comparison is a run beside earlier ones.
 type Comparison struct {
-	Confidence float64       `json:"confidence"` // of each interval
+	Of         string        `json:"of,omitempty"` // runs, snapshots or histograms, by tailcam diff
+	Confidence float64       `json:"confidence"`   // of each interval
 	Baselines  []BaselineRun `json:"baselines"`
+	After      *BaselineRun  `json:"after,omitempty"` // what is compared with them, by tailcam diff
 	Rules      []RuleShift   `json:"rules"`
 	Notes      []string      `json:"notes,omitempty"`
 }
@@ -86,12 +88,15 @@ type ShareShift struct {
 }
 
 // Compare compares the run with earlier ones, of which there is at least one.
-func (r *Report) Compare(baselines []Baseline) {
+func (r *Report) Compare(baselines []Baseline) { r.compare(baselines, Runs) }
+
+// compare is Compare for a kind of Set.
+func (r *Report) compare(baselines []Baseline, kind string) {
 	c := &Comparison{Confidence: confidence, Rules: []RuleShift{}}
 	for i := range baselines {
 		b := &baselines[i]
 		c.Baselines = append(c.Baselines, BaselineRun{b.File, b.Time, b.Version, b.Host, b.Kernel, b.DurationNS})
-		if b.CPUs != r.CPUs || b.Kernel != r.Kernel {
+		if kind != Histograms && (b.CPUs != r.CPUs || b.Kernel != r.Kernel) {
 			c.Notes = append(c.Notes, fmt.Sprintf("%s: recorded with %d CPUs and kernel %s, this run with %d and %s",
 				b.File, b.CPUs, b.Kernel, r.CPUs, r.Kernel))
 		}
@@ -100,7 +105,13 @@ func (r *Report) Compare(baselines []Baseline) {
 		c.Notes = append(c.Notes, "one baseline does not show how runs differ by themselves: name five or more for that")
 	}
 	for i := range r.Rules {
-		c.Rules = append(c.Rules, compareRule(r, &r.Rules[i], baselines))
+		c.Rules = append(c.Rules, compareRule(r, &r.Rules[i], baselines, kind))
+	}
+	switch {
+	case kind == Snapshots:
+		c.Notes = append(c.Notes, snapshotsNote)
+	case kind == Histograms && fewParts(r, baselines):
+		c.Notes = append(c.Notes, readingsNote)
 	}
 	r.Compared = c
 }
@@ -118,7 +129,22 @@ func (r *Report) slower(rule string) bool {
 	return false
 }
 
-func compareRule(r *Report, rule *Rule, baselines []Baseline) RuleShift {
+// What the reader of a comparison of sets must know.
+const (
+	snapshotsNote = "of the outliers that have snapshots: how often they came is not compared, as snapshots are limited, and the worst are kept"
+	readingsNote  = "of too few readings nothing is decided: let `tailcam histogram -o json` append to one file, nine times or more, " +
+		"such as once a minute: what came between shows how delays vary"
+)
+
+// fewParts reports whether some run has too few readings to decide anything.
+func fewParts(r *Report, baselines []Baseline) bool {
+	few := func(r *Report) bool {
+		return slices.ContainsFunc(r.Rules, func(rule Rule) bool { return len(rule.Slices) < minSlices })
+	}
+	return few(r) || slices.ContainsFunc(baselines, func(b Baseline) bool { return few(&b.Report) })
+}
+
+func compareRule(r *Report, rule *Rule, baselines []Baseline, kind string) RuleShift {
 	shift := RuleShift{Rule: rule.Name, Delays: []Shift{}, Culprits: []ShareShift{}}
 	after := newSample(r, rule)
 	var before []*sample
@@ -135,16 +161,24 @@ func compareRule(r *Report, rule *Rule, baselines []Baseline) RuleShift {
 		shift.Note = "no baseline has this rule with this tracker"
 		return shift
 	}
+	if !thresholds && kind == Snapshots {
+		shift.Note = "its thresholds differ: outliers are not compared"
+		return shift
+	}
 	b := newBootstrap(after, before)
 	for i, p := range percentiles {
 		shift.Delays = append(shift.Delays, b.delay(i, p.name, p.quantile))
 	}
-	if !thresholds {
+	switch {
+	case kind == Histograms:
+		return shift
+	case !thresholds:
 		shift.Note = "its thresholds differ: outliers and culprits are not compared"
 		return shift
+	case kind == Runs:
+		rate := b.rate()
+		shift.Outliers = &rate
 	}
-	rate := b.rate()
-	shift.Outliers = &rate
 	shift.Culprits = compareCulprits(after, before)
 	return shift
 }

@@ -38,7 +38,8 @@ func (r *Report) Print(c *term.Console) {
 	r.printRules(c)
 	r.printCulprits(c)
 	if r.Compared != nil {
-		r.Compared.print(c)
+		c.Printf("\n")
+		r.Compared.Print(c)
 	}
 	r.printChecks(c)
 	for i := range r.Losses {
@@ -171,8 +172,9 @@ func (r *Report) printChecks(c *term.Console) {
 	}
 }
 
-func (s *Comparison) print(c *term.Console) {
-	c.Printf("\n%s\n", c.Paint(term.Bold, fmt.Sprintf("compared with %d earlier; ratios with their %g%% intervals",
+// Print writes the comparison for people.
+func (s *Comparison) Print(c *term.Console) {
+	c.Printf("%s\n", c.Paint(term.Bold, fmt.Sprintf("compared with %d earlier; ratios with their %g%% intervals",
 		len(s.Baselines), 100*s.Confidence)))
 	right := func(title string) term.Column { return term.Column{Title: title, Right: true} }
 	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "OF"}, right("BEFORE"), right("AFTER"), right("RATIO"),

@@ -57,6 +57,7 @@ type pageOutlier struct {
 	Number                     int
 	When, Rule                 string
 	Verdict, Advice            string
+	Remarks                    []string
 	Picture                    template.HTML // made by drawing, which escapes
 	Left, Room, Top, Bottom    float64
 	Whole                      uint64
@@ -130,7 +131,7 @@ func sourceHash(text string) string {
 // outlier prepares one outlier; bars counts those that a script can move.
 func (p *Page) outlier(i int, bars *int) pageOutlier {
 	r := &p.Results[i]
-	o := pageOutlier{Number: i + 1, Rule: r.Rule, Verdict: r.Verdict, Advice: r.Advice}
+	o := pageOutlier{Number: i + 1, Rule: r.Rule, Verdict: r.Verdict, Advice: r.Advice, Remarks: r.Remarks()}
 	if i < len(p.Outliers) {
 		o.When = term.Time(p.Outliers[i].Time)
 		o.Stacks = stacksOf(&p.Outliers[i])

@@ -27,8 +27,8 @@ func Print(c *term.Console, r *explain.Result) {
 	for _, line := range term.Wrap(term.Clean(r.Advice), width) {
 		c.Printf("%s\n", line)
 	}
-	if r.Without != nil {
-		for _, line := range term.Wrap(term.Clean(r.Without.Text(r.DelayNS)), width) {
+	for _, remark := range r.Remarks() {
+		for _, line := range term.Wrap(term.Clean(remark), width) {
 			c.Printf("%s\n", line)
 		}
 	}

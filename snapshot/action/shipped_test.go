@@ -48,22 +48,25 @@ func TestNotify(t *testing.T) {
 	}))
 	defer server.Close()
 	conf := filepath.Join(t.TempDir(), "notify.conf")
-	for format, find := range map[string]func(m map[string]any) any{
-		"slack": func(m map[string]any) any { return m["text"] },
-		"teams": func(m map[string]any) any {
+	for _, of := range []struct {
+		format string
+		text   func(m map[string]any) any
+	}{
+		{"slack", func(m map[string]any) any { return m["text"] }},
+		{"teams", func(m map[string]any) any {
 			card := m["attachments"].([]any)[0].(map[string]any)["content"].(map[string]any)
 			return card["body"].([]any)[0].(map[string]any)["text"]
-		},
+		}},
 	} {
-		assert.NilError(t, os.WriteFile(conf, []byte("FORMAT="+format+"\nURL='"+server.URL+"/?key=\"secret\"'\n"), 0o600))
+		assert.NilError(t, os.WriteFile(conf, []byte("FORMAT="+of.format+"\nURL='"+server.URL+"/?key=\"secret\"'\n"), 0o600))
 		res, log := told(t, snapshotDir(t), "notify.sh", "-c", conf)
 		assert.Assert(t, res.OK(), "%s\n%s", res.String(), log)
 		assert.Check(t, !strings.Contains(log, "secret"), "the log has the URL: %s", log)
 		var m map[string]any
 		assert.NilError(t, json.Unmarshal(body, &m), "%s", body)
-		text, ok := find(m).(string)
+		text, ok := of.text(m).(string)
 		assert.Check(t, ok && strings.Contains(text, `a"b\c?&lt;!channel&gt;&amp;?[2J?`) && strings.Contains(text, " waited") &&
-			strings.Contains(text, scriptID), "%s: %q", format, text)
+			strings.Contains(text, scriptID), "%s: %q", of.format, text)
 	}
 	res, log := told(t, snapshotDir(t), "notify.sh", "-n", "-c", conf)
 	assert.Check(t, res.OK() && strings.Contains(log, `"AdaptiveCard"`), "%s\n%s", res.String(), log)

@@ -324,6 +324,11 @@ func (s *status) loss(cause, rule string) uint64 {
 	return s.Losses[i].Count
 }
 
+// lost lists what is not 0 of the losses, for messages.
+func (s *status) lost() []api.Loss {
+	return slices.DeleteFunc(slices.Clone(s.Losses), func(l api.Loss) bool { return l.Count == 0 })
+}
+
 // logText collects what the daemon prints.
 type logText struct {
 	child.Output

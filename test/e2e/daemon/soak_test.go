@@ -68,7 +68,8 @@ func TestSoak(t *testing.T) {
 			lost += s.loss(cause, name)
 		}
 		t.Logf("%s: %d injected: %d told, %d limited, %d lost", name, want, r.Outliers, r.Limited, lost)
-		assert.Check(t, r.Outliers+r.Limited+lost == uint64(want), "%s: %d are not accounted for", name, int64(want)-int64(r.Outliers+r.Limited+lost))
+		assert.Check(t, r.Outliers+r.Limited+lost == uint64(want), "%s: %d are not accounted for; losses: %v",
+			name, int64(want)-int64(r.Outliers+r.Limited+lost), s.lost())
 	}
 	calmly := s.rule("calm")
 	assert.Check(t, calmly.Limited == 0, "the other rule's bursts have limited this one: %d times", calmly.Limited)

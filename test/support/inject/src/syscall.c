@@ -32,11 +32,12 @@ noinline void inject_syscall_futex(struct wait *wait)
 		raw(SYS_futex, (long)wait->word, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
 }
 
+/* Not until the deadline: a thread that is preempted before its call would be in it for less. */
 noinline void inject_syscall_sleep(struct wait *wait)
 {
-	struct timespec ts = {.tv_sec = (time_t)(wait->deadline / NSEC), .tv_nsec = (long)(wait->deadline % NSEC)};
+	struct timespec ts = {.tv_sec = (time_t)(wait->length / NSEC), .tv_nsec = (long)(wait->length % NSEC)};
 
-	raw(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, (long)&ts, 0, 0, 0);
+	raw(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&ts, 0, 0, 0);
 }
 
 int cmd_syscall(int argc, char **argv)

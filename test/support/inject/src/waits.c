@@ -58,7 +58,7 @@ static void wait_once(struct worker *self, long i)
 	const struct way *way = &self->ways[(i + self->number) % self->way_count];
 	bool over = is_over(i, self->over, self->under);
 	uint64_t delay = over ? self->over_ns : self->under_ns;
-	struct wait wait = {.fd = self->answers[0], .word = &self->word};
+	struct wait wait = {.fd = self->answers[0], .word = &self->word, .length = delay};
 
 	__atomic_store_n(&self->word, 0, __ATOMIC_RELEASE);
 	if (way->partner != PARTNER_NONE) {

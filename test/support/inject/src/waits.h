@@ -13,7 +13,8 @@
 struct wait {
 	int fd;		   /* readable when the partner lets go */
 	uint32_t *word;	   /* 1 when the partner lets go, woken as a futex */
-	uint64_t deadline; /* for waits that need no partner */
+	uint64_t length;   /* for waits that need no partner: */
+	uint64_t deadline; /* the same from when it began */
 };
 
 struct way {
