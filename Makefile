@@ -192,8 +192,9 @@ fuzz-smoke: # a second or two each
 	scripts/fuzz.sh 20000
 
 .PHONY: fuzz
-fuzz: ## every fuzz target with INPUTS=2000000 inputs, some minutes
+fuzz: ## every fuzz target with INPUTS=2000000 inputs, and MACHINES=2000 simulated machines, some minutes
 	scripts/fuzz.sh $(or $(INPUTS),2000000)
+	TAILCAM_MACHINES=$(or $(MACHINES),2000) $(GO) test -count=1 -run '^TestMachines$$' -timeout 30m ./explain
 
 # Kernels of which CI takes half each time (see test/vm/target.go).
 CI_KERNELS := 6.1,6.1-rt,6.12,6.12-rt,6.12-idle

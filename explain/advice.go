@@ -105,7 +105,7 @@ func (w *walker) adviseRunning(a *advised) string {
 	if a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) {
 		return ""
 	}
-	return fmt.Sprintf("It is CPU time of %s: see what it does with perf record -g -t %d.", a.By.Name, a.By.TID)
+	return fmt.Sprintf("It is CPU time of %s: see what it does with perf record -g -t %d.", a.By.Name, threadID(a.By.TID))
 }
 
 func (w *walker) advisePreempted(a *advised) string {
@@ -141,7 +141,7 @@ func (w *walker) adviseRunnable(a *advised) string {
 		return fmt.Sprintf("%s and %s have the same real-time priority%s: give one a higher one (chrt), or another CPU.", a.who.Name, a.By.Name, priorityText(a.By))
 	}
 	return fmt.Sprintf("%s and %s have the same nice value (%d): a lower one lets the first go before (renice -n %d -p %d)%s.",
-		a.who.Name, a.By.Name, a.By.Prio-120, max(a.By.Prio-125, -20), a.who.TID, w.weights(a))
+		a.who.Name, a.By.Name, a.By.Prio-120, max(a.By.Prio-125, -20), threadID(a.who.TID), w.weights(a))
 }
 
 // adviseMisplaced: only if the task may not use the CPU that was idle.
@@ -155,7 +155,7 @@ func (w *walker) adviseMisplaced(a *advised) string {
 		on = fmt.Sprintf(" to CPU %d", w.longestWaitCPU())
 	}
 	return fmt.Sprintf("Check what pins %s%s: taskset -cp %d, and cpuset.cpus of its cgroup; it may use %d of %d CPUs.",
-		a.who.Name, on, a.who.TID, len(f.CPUs), len(w.m.cpus))
+		a.who.Name, on, threadID(a.who.TID), len(f.CPUs), len(w.m.cpus))
 }
 
 func (w *walker) adviseQuota(a *advised) string {

@@ -92,8 +92,11 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 			return w.add(out, p)
 		}
 		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
-		if isSleep(name) {
+		switch {
+		case isSleep(name):
 			p.why = "sleeping in " + name
+		case full.bits == 0: // it may have been a limit of the kernel
+			p.evidence = byWakeAlone
 		}
 		return w.add(out, p)
 	case KindIRQ:
@@ -230,19 +233,31 @@ func (w *walker) taskWake(t *task, p piece, full *segment, name string) piece {
 // kernelWake explains a wait ended by a kernel thread, by what those of its name do.
 func (w *walker) kernelWake(p *piece, waker, slow int) {
 	comm := p.by.Comm
-	switch {
-	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
-		p.cause, p.by = Journal, w.m.whoKernel(waker, slow, p.from)
-	case strings.HasPrefix(comm, "kswapd"):
-		p.cause = Reclaim
-	case strings.HasPrefix(comm, "kcompactd"):
-		p.cause = Compaction
-	case strings.HasPrefix(comm, "kworker/"):
-		p.cause, p.by = WorkQueue, w.m.whoKernel(waker, slow, p.from)
-	default:
+	cause := kernelWait(comm)
+	if cause == "" && strings.HasPrefix(comm, "kworker/") {
+		cause = WorkQueue
+	}
+	if cause == "" {
 		return
 	}
+	if p.cause = cause; cause == Journal || cause == WorkQueue {
+		p.by = w.m.whoKernel(waker, slow, p.from)
+	}
 	p.evidence = byKernelThread
+}
+
+// kernelWait returns what those wait for whom a thread of the kernel wakes that has this name
+// and does I/O of its own; "": it has another one.
+func kernelWait(comm string) Cause {
+	switch {
+	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
+		return Journal
+	case strings.HasPrefix(comm, "kswapd"):
+		return Reclaim
+	case strings.HasPrefix(comm, "kcompactd"):
+		return Compaction
+	}
+	return ""
 }
 
 func isSleep(call string) bool { return call == "nanosleep" || call == "clock_nanosleep" }

@@ -35,7 +35,7 @@ func (m *model) taskInfo(tid int) (TaskInfo, bool) {
 	}
 	f, known := m.taskInfos[tid]
 	if !known {
-		got, ok := m.names.Task(tid)
+		got, ok := m.nameOf(tid)
 		if !ok {
 			got, ok = m.ofProcess(tid)
 		}
@@ -52,11 +52,19 @@ func (m *model) taskInfo(tid int) (TaskInfo, bool) {
 	return *f, true
 }
 
+// nameOf is what is known of a thread from outside the trace, which knows the last one of an id.
+func (m *model) nameOf(tid int) (TaskInfo, bool) {
+	if m.latest(threadID(tid)) != tid {
+		return TaskInfo{}, false
+	}
+	return m.names.Task(threadID(tid))
+}
+
 // ofProcess is what is known of a thread that has ended, from its process: threads share its
 // title, and all but those of threaded cgroups its cgroup.
 func (m *model) ofProcess(tid int) (TaskInfo, bool) {
 	t := m.tasks[tid]
-	if t == nil || t.pid <= 0 || t.pid == tid {
+	if t == nil || t.pid <= 0 || t.pid == threadID(tid) {
 		return TaskInfo{}, false
 	}
 	p, ok := m.names.Task(t.pid)
@@ -133,9 +141,9 @@ func (m *model) fillTaskInfo(w *Who) {
 		}
 		w.Policy, w.Cgroup, w.Title, w.Place = f.Policy, f.Cgroup, f.Title, f.Place
 	}
-	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Called(), w.TID))
+	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Called(), threadID(w.TID)))
 	if w.Comm == "" {
-		w.Name = fmt.Sprintf("task %d", w.TID)
+		w.Name = fmt.Sprintf("task %d", threadID(w.TID))
 	}
 }
 
@@ -264,7 +272,7 @@ func (m *model) whoKernel(tid, slow int, at uint64) *Who {
 		return k
 	}
 	i := sort.Search(len(t.wakers), func(i int) bool { return t.wakers[i].at > at })
-	if i == 0 || t.wakers[i-1].tid == slow {
+	if i == 0 || t.wakers[i-1].tid == slow || t.idleBetween(t.wakers[i-1].at, at) || m.gapIn(t.wakers[i-1].at, at) < at {
 		return k
 	}
 	by := t.wakers[i-1].tid
@@ -272,6 +280,20 @@ func (m *model) whoKernel(tid, slow int, at uint64) *Who {
 		*w = *k
 		w.For = m.whoTask(by)
 	})
+}
+
+// taskNoLoad marks the uninterruptible sleep of a thread of the kernel that has nothing to do.
+const taskNoLoad = 0x400
+
+// idleBetween reports whether a thread of the kernel had nothing to do between two times.
+func (t *task) idleBetween(from, to uint64) bool {
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from > from })
+	for ; i < len(t.segments) && t.segments[i].from < to; i++ {
+		if s := &t.segments[i]; s.state == blocked && (s.bits&taskUninterruptible == 0 || s.bits&taskNoLoad != 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // whoWork returns a work item on behalf of the task that queued it.

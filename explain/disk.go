@@ -38,15 +38,23 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 	}
 	add(r.started(), BlockQueue, device, "before the "+text+" was queued", byRecords)
 	if r.insert > 0 && r.issue > at {
-		if by := w.m.busiestOther(r, at, r.issue); by != nil {
+		if by := w.m.busiestOther(r, at, min(r.issue, p.to)); by != nil {
 			add(r.issue, BlockQueue, by, text+" waited in the queue of "+device.Device+" behind others", byQueueShare)
 		}
 		add(r.issue, BlockQueue, device, text+" waited in the queue of "+device.Device, byRecords)
 	}
-	if until, by := w.m.requestsAhead(r); by != nil {
+	until, by, alone := w.m.requestsAhead(r, at)
+	if by != nil {
 		add(until, BlockQueue, by, text+" was behind others in "+device.Device, byDeviceOrder)
 	}
-	add(p.to, BlockDevice, device, text, byRecords)
+	e := byRecords
+	switch {
+	case r.started() == 0:
+		e = byOldRequest
+	case !alone:
+		e = byDeviceOrder // what the device did first is not seen
+	}
+	add(p.to, BlockDevice, device, text, e)
 	return out
 }
 
@@ -78,28 +86,34 @@ const (
 const seekCost = 16 << 10
 
 // requestsAhead returns the requests of other tasks that were issued before r and
-// delayed it: until when, and whose they were. A device that serves many requests at
+// delayed it after a time: until when, and whose they were, or nil; and whether r was alone in
+// the device. A device that serves many requests at
 // once completes r much later than the one before, or together with it; r was behind
 // the others only if the time in between matches its share.
-func (m *model) requestsAhead(r *request) (until uint64, by *Who) {
+func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, alone bool) {
 	if r.issue == 0 || r.complete <= r.issue || m.scanned > maxScanned {
-		return 0, nil
+		return 0, nil, true
 	}
 	bytes, n := uint64(0), uint64(0)
 	sums := map[int]uint64{}
 	var best *request
 	last := sort.Search(len(m.requests), func(i int) bool { return m.requests[i].complete > r.complete })
+	alone = !m.overtook(r, last)
 	for i := last - 1; i >= max(0, last-maxOtherRequests); i-- {
 		o := m.requests[i]
 		if m.scanned++; o.complete <= r.issue {
 			break
 		}
-		if o == r || o.dev != r.dev || o.issue == 0 || o.issue >= r.issue {
+		if o == r || o.dev != r.dev {
+			continue
+		}
+		alone = alone && o.issue > 0 // or it may have been there before
+		if o.issue == 0 || o.last >= r.last {
 			continue
 		}
 		bytes += uint64(o.bytes)
 		n++
-		if o.tid == r.tid || o.tid == 0 {
+		if o.tid == r.tid || o.tid == 0 || o.complete <= from {
 			continue
 		}
 		until = max(until, o.complete)
@@ -109,15 +123,30 @@ func (m *model) requestsAhead(r *request) (until uint64, by *Who) {
 		}
 	}
 	if best == nil {
-		return 0, nil
+		return 0, nil, alone && n == 0
 	}
 	own := uint64(r.bytes) + seekCost
 	total := own + bytes + n*seekCost
 	const patience = 8
 	if float64(r.complete-until)*patience < float64(r.complete-r.issue)*float64(own)/float64(total) {
-		return 0, nil
+		return 0, nil, false
 	}
-	return until, m.whoOwner(best)
+	return until, m.whoOwner(best), false
+}
+
+// lateInterrupt is how long after its end the completion of a request may be told.
+const lateInterrupt = 1_000_000
+
+// overtook reports whether a request that was in the device before r is told to have completed
+// soon after it; those from next on completed later than r.
+func (m *model) overtook(r *request, next int) bool {
+	for i := next; i < min(len(m.requests), next+maxOtherRequests) && m.requests[i].complete < r.complete+lateInterrupt; i++ {
+		m.scanned++
+		if o := m.requests[i]; o.dev == r.dev && o.issue > 0 && o.last < r.last {
+			return true
+		}
+	}
+	return false
 }
 
 // busiestOther returns the other task with the most bytes in flight on the device in an
@@ -144,7 +173,9 @@ func (m *model) busiestOther(r *request, from, to uint64) *Who {
 	}
 	if best == nil && len(m.inFlight) <= maxOtherRequests {
 		for _, o := range m.inFlight {
-			count(o)
+			if m.gapIn(o.started(), to) == to { // otherwise it may have completed
+				count(o)
+			}
 		}
 	}
 	if best == nil {

@@ -42,6 +42,9 @@ const (
 	bySeries
 	byLowerInstead
 	byKeyThread
+	byQuota
+	byGap
+	byWakeAlone
 )
 
 // evidences says how sure each is, and why.
@@ -76,6 +79,9 @@ var evidences = [...]struct {
 	byDispatch:       {Inferred, "the work item that submits what a limit has held back submitted its request"},
 	bySeries:         {Inferred, "it ended the last one of the same waits, all of which had a time limit"},
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
+	byQuota:          {Inferred, "a CPU quota was used up there, and whether it is the task's is not known"},
+	byGap:            {Inferred, "records of some CPU are missing, on which it may have run meanwhile"},
+	byWakeAlone:      {Inferred, "a timer woke it, and how it went to sleep is not recorded"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

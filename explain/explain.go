@@ -121,6 +121,7 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		if ev.Time > m.to+stealDelay {
 			break
 		}
+		m.identify(&ev)
 		if ev.Time > m.to {
 			m.ingestLate(&ev)
 			continue
@@ -131,12 +132,14 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		m.ingest(&ev)
 	}
 	m.finish()
+	outliers = m.identifyOutliers(outliers)
 	for i := range outliers {
 		m.assumeAsleep(&outliers[i])
 	}
 	for i := range outliers {
 		r.Outliers = append(r.Outliers, m.explain(&outliers[i]))
 	}
+	m.publish(r)
 	return r, nil
 }
 

@@ -1,6 +1,10 @@
 package explain
 
-import "github.com/tailcam/tailcam/snapshot/trace"
+import (
+	"cmp"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
 
 // ingest adds one event to the model.
 func (m *model) ingest(ev *trace.Event) {
@@ -46,7 +50,7 @@ func (m *model) ingest(ev *trace.Event) {
 		m.ingestMigrate(ev, &b)
 	case trace.Fork:
 		t := m.task(b.ChildTID)
-		t.pid, t.comm = b.ChildPID, b.ChildComm
+		t.pid, t.comm, t.born = b.ChildPID, b.ChildComm, ev.Time
 	case trace.Exec:
 		t := m.task(ev.TID)
 		t.pid, t.comm = b.PID, b.Comm
@@ -96,13 +100,16 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
 		r := &c.runs[n-1]
 		r.to = max(ev.Time, r.from)
+		if r.assumed && r.tid == ev.TID {
+			r.prio = b.PrevPrio
+		}
 		if r.to <= m.from {
 			c.runs = c.runs[:n-1]
 			m.kept--
 		}
 	}
 	m.startRun(c, ev.Time, b.NextTID, b.NextPrio)
-	c.lastRequest, c.current, c.protocol.at = nil, b.NextTID, 0
+	c.lastRequest, c.current, c.protocol.at, c.receivedAt = nil, b.NextTID, 0, 0
 	if b.NextTID != 0 {
 		m.switchIn(ev, c, b)
 	}
@@ -131,6 +138,9 @@ func (m *model) switchOut(ev *trace.Event, c *cpu, b *trace.Switch) {
 	m.transition(t, ev.Time, next)
 	if n := m.thread(t); n != nil {
 		n.leave(m, ev.Time, b, next.state == blocked)
+	}
+	if next.bits&taskDead != 0 {
+		m.end(t.tid)
 	}
 }
 
@@ -184,11 +194,17 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if w.ctx == nil {
 		if w.ctx = m.wakeContext(b); w.ctx == nil {
 			c.taskAt = ev.Time
-		} else if w.ctx.kind != KindTimer && w.ctx.number != softirqNetRX && c.requestDone(ev.Time) {
+		} else if w.ctx.endsRequests() && c.requestDone(ev.Time) {
 			w.request, w.near = c.lastRequest, true
 		} else {
-			w.request = nil // that of the task below it
+			w.request, w.near = nil, false // that of the task below it
 		}
+		if w.ctx != nil && w.ctx.kind == KindSoftirq && w.ctx.number == softirqNetRX && c.receivedAt > 0 && ev.Time-c.receivedAt < othersWakeLimit {
+			w.device, w.sender = c.received.device, c.received.sender
+		}
+	}
+	if w.near && !m.concerns(w, ev.Time, t, s) {
+		w.request, w.near = nil, false
 	}
 	if w.protocol = c.afterProtocol(w); w.protocol != nil {
 		w.local = false // whom the timer interrupted sent nothing
@@ -196,6 +212,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {
 	case ev.Type == trace.SchedWakeupNew:
+		t.born = cmp.Or(t.born, ev.Time)
 		if s == nil || s.state != running {
 			m.transition(t, ev.Time, next)
 		}
@@ -226,15 +243,6 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	}
 }
 
-// completionWakeLimit is the maximum time between a request's completion in a task and
-// a wake-up attributed to it.
-const completionWakeLimit = 100_000
-
-// requestDone reports whether a wake-up may be due to a request that has just completed.
-func (c *cpu) requestDone(at uint64) bool {
-	return c.lastRequest != nil && at-c.lastRequestAt < completionWakeLimit
-}
-
 // wakeAt returns what causes the wake-up of an event.
 func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	if len(m.wakes) == cap(m.wakes) {
@@ -245,8 +253,11 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	n := len(c.frames)
 	if n == 0 {
 		if t := m.tasks[ev.TID]; t != nil {
+			if t.work != nil && m.gapIn(t.work.start, ev.Time) < ev.Time {
+				t.work = nil // its end may be missing
+			}
 			w.work = t.work
-			if c.requestDone(ev.Time) && (t.work != nil || m.kernelThread(ev.TID)) {
+			if c.requestDone(ev.Time) && m.endsRequests(t) {
 				w.request, w.near = c.lastRequest, true
 			}
 		}
@@ -268,6 +279,10 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 func (m *model) ingestMigrate(ev *trace.Event, b *trace.Migrate) {
 	t := m.task(b.TID)
 	switch s := t.last(); {
+	case len(t.segments) == 0 && ev.Time > m.coveredFrom: // its first event: it has been runnable since coverage began
+		t.comm, t.prio = b.Comm, b.Prio
+		m.transition(t, m.coveredFrom, segment{state: runnable, cpu: int32(b.OrigCPU), prio: int16(b.Prio)})
+		m.transition(t, ev.Time, segment{state: runnable, cpu: int32(b.DestCPU), prio: int16(b.Prio)})
 	case s == nil || int(s.cpu) == b.DestCPU:
 	case s.state == runnable:
 		next := *s
@@ -296,16 +311,21 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 			}
 		}
 		r.dev, r.sector, r.bytes, r.flags = b.Dev, b.Sector, b.Bytes, b.Flags
-		if ev.Type == trace.BlockInsert {
+		switch {
+		case ev.Type != trace.BlockInsert:
+			r.issue, r.last = cmp.Or(r.issue, ev.Time), ev.Time
+		case r.issue == 0:
 			r.insert = ev.Time
-		} else {
-			r.issue = ev.Time
 		}
 		return
 	}
 	if b.Status == 0 && b.Bytes > 0 && b.Bytes < r.bytes {
 		r.bytes -= b.Bytes // partial completion
+		r.sector += uint64(b.Bytes) >> 9
 		return
+	}
+	if r.started() > 0 && b.Bytes > 0 && b.Bytes == r.bytes && b.Sector != r.sector {
+		r = &request{rq: b.RQ} // another one at that address, whose beginning is missing
 	}
 	delete(m.inFlight, b.RQ)
 	r.complete = ev.Time

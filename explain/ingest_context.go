@@ -92,12 +92,19 @@ func (m *model) ingestNet(ev *trace.Event, c *cpu, b *trace.Net) {
 		if f.kind != KindSoftirq {
 			continue
 		}
-		f.device, f.sender = b.Dev, 0
-		if p, ok := m.packets[b.SKB]; ok && ev.Time-p.at < packetLifetime {
-			f.sender = p.sender
-		}
+		f.device = b.Dev
+		f.sender = m.senderOf(b.SKB, ev.Time)
 		return
 	}
+	c.received, c.receivedAt = frame{device: b.Dev, sender: m.senderOf(b.SKB, ev.Time)}, ev.Time
+}
+
+// senderOf returns the task of this machine that sent a packet, or 0.
+func (m *model) senderOf(skb, at uint64) int {
+	if p, ok := m.packets[skb]; ok && at-p.at < packetLifetime {
+		return p.sender
+	}
+	return 0
 }
 
 // packetLifetime bounds the time a packet spends within this machine.
@@ -176,10 +183,12 @@ func (m *model) finish() {
 			t.guests[i].to = min(t.guests[i].to, m.to)
 		}
 		for i := range t.lockWaits {
-			t.lockWaits[i].to = min(t.lockWaits[i].to, m.to)
+			l := &t.lockWaits[i]
+			l.to = m.gapIn(l.from, min(l.to, m.to)) // its end may be missing
 		}
 		for i := range t.memoryWaits {
-			t.memoryWaits[i].to = min(t.memoryWaits[i].to, m.to)
+			e := &t.memoryWaits[i]
+			e.to = m.gapIn(e.from, min(e.to, m.to))
 		}
 	}
 	for _, c := range m.cpus {
@@ -188,7 +197,8 @@ func (m *model) finish() {
 		}
 		m.recordInterruption(c, m.to)
 		for i := range c.quota {
-			c.quota[i].to = min(c.quota[i].to, m.to)
+			q := &c.quota[i]
+			q.to = m.gapIn(q.from, min(q.to, m.to))
 		}
 		c.interruptions = mergeSteals(c.interruptions, c.steals)
 	}

@@ -24,10 +24,21 @@ func (m *model) leaveUnknown(c *cpu, at uint64) {
 	if t := m.tasks[c.current]; t != nil {
 		if s := t.last(); s != nil && s.state == running && m.knownCPU(int(s.cpu)) == c {
 			m.transition(t, at, segment{state: unknown, cpu: s.cpu})
+			c.left = t.tid
 		}
 	}
 	c.current = unknownTask
 	m.startRun(c, c.endRun(at), unknownTask, 0)
+}
+
+// hasLeft notes that the task that left a CPU unseen is no longer there: before, it may have run.
+func (m *model) hasLeft(c *cpu, at uint64, current int) {
+	if t := m.tasks[c.left]; t != nil && c.left != current {
+		if s := t.last(); s != nil && s.state == unknown && m.knownCPU(int(s.cpu)) == c {
+			m.transition(t, at, segment{state: unknown, cpu: s.cpu})
+		}
+	}
+	c.left = 0
 }
 
 // endRun ends the open run of a CPU, if any, and returns when it ended.
@@ -45,6 +56,13 @@ func (m *model) startRun(c *cpu, at uint64, tid, prio int) {
 	}
 }
 
+// assumePrio notes that the priority of the open run is the usual one for want of a better.
+func (c *cpu) assumePrio() {
+	if n := len(c.runs); n > 0 {
+		c.runs[n-1].assumed = true
+	}
+}
+
 // unseenSwitchLimit is the gap around a missing switch that is ignored.
 const unseenSwitchLimit = 20_000
 
@@ -59,6 +77,7 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 	if c.current != unknownTask {
 		m.leaveUnknown(c, at)
 	}
+	m.hasLeft(c, ev.Time, ev.TID)
 	c.endRun(ev.Time)
 	prio := 120
 	if t := m.tasks[ev.TID]; t != nil {
@@ -68,6 +87,7 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 		prio = b.PrevPrio
 	}
 	m.startRun(c, ev.Time, ev.TID, prio)
+	c.assumePrio()
 	c.current = ev.TID
 	if ev.TID == 0 {
 		return
@@ -107,7 +127,9 @@ func (m *model) firstEvent(ev *trace.Event, c *cpu) {
 		prio = b.PrevPrio
 	}
 	m.startRun(c, c.first, ev.TID, prio)
+	c.assumePrio()
 	c.current = ev.TID
+	m.hasLeft(c, c.first, ev.TID)
 	if ev.TID == 0 {
 		return
 	}

@@ -89,6 +89,7 @@ type task struct {
 	samples     []stackAt       // while it ran, in order
 	protocol    []protocolTimer // of sockets that it waited for, in order
 	series      []int32         // see findSeries; nil: not computed
+	born        uint64          // when it was made; 0: not known
 	past        *threadNow      // see model.thread
 	askedPast   int
 }
@@ -125,6 +126,7 @@ type run struct {
 	from, to uint64
 	tid      int
 	prio     int
+	assumed  bool // the priority, until it is known
 }
 
 // context is an interrupt, softirq or timer that runs on top of a task.
@@ -165,6 +167,7 @@ type cpu struct {
 	known         bool       // covered is initialized
 	covered       []Interval // still ahead
 	current       int        // current task
+	left          int        // the task before, if it has left unseen
 	lastSeen      uint64     // latest event of its tasks
 	runs          []run
 	interruptions []interruption
@@ -182,6 +185,8 @@ type cpu struct {
 	quota         []quota
 	idles         []idleState
 	protocol      protocolTimer // the last one since a switch; at 0: none
+	received      frame         // the last packet since a switch, received outside a softirq that is recorded
+	receivedAt    uint64
 }
 
 // quota is an interval in which a cgroup is throttled on a CPU.
@@ -194,7 +199,8 @@ type quota struct {
 // request is one block request.
 type request struct {
 	rq            uint64
-	insert, issue uint64 // 0: unknown
+	insert, issue uint64 // 0: unknown; issue is the first
+	last          uint64 // issue: devices that are busy are asked again
 	complete      uint64 // 0: in progress
 	sector        uint64
 	dev           uint32
@@ -249,6 +255,7 @@ type model struct {
 	from, to       uint64
 	outlierTimes   []Interval
 	comms          map[int]string       // of slow tasks, at the time of the outlier
+	lives          map[int]*lives       // of threads that have ended, by what the kernel calls them
 	keyed          map[uint64][]transit // by a value of an outlier's key: packets of that address
 	names          Names
 	tasks          map[int]*task
@@ -266,6 +273,7 @@ type model struct {
 	scanned        int // requests examined
 	full           bool
 	damaged        bool
+	gaps           []Interval      // in which records of some CPU are missing, in order
 	socketsKnown   bool            // timers of TCP say what they are for
 	protocols      map[uint64]wait // protocolTimers, by address
 
@@ -287,12 +295,11 @@ func (o interruption) bounds() (from, to uint64) { return o.from, o.to }
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
-		from: forever, comms: map[int]string{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
+		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
 		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, protocols: map[uint64]wait{},
 	}
 	for i := range outliers {
-		m.comms[outliers[i].TID] = outliers[i].Comm
 		for _, v := range outliers[i].Key {
 			m.keyed[v] = nil
 		}
@@ -304,6 +311,7 @@ func newModel(outliers []Outlier, names Names) *model {
 		m.to += lateEvents
 	}
 	m.from -= min(m.from, lookBack)
+	m.findGaps()
 	return m
 }
 

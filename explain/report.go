@@ -172,7 +172,7 @@ func (w *Who) Called() string {
 	switch {
 	case w.Title == "":
 		return w.Comm
-	case w.TID == w.PID || w.Comm == "":
+	case threadID(w.TID) == w.PID || w.Comm == "":
 		return w.Title
 	}
 	return w.Comm + " of " + w.Title

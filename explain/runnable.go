@@ -32,7 +32,11 @@ func (w *walker) runnableBehind(out []piece, t *task, s, full *segment, from, to
 // runnableBehindTask explains runnable time behind one task; tid 0: idle, -1: unknown.
 func (w *walker) runnableBehindTask(out []piece, t *task, s, full *segment, from, to uint64, tid, prio int) []piece {
 	p := piece{from: from, to: to, task: t.tid, cpu: int(s.cpu), state: "runnable"}
-	if until := w.m.throttled(t, s, full, from, to); until > from {
+	until, sure := w.m.throttled(t, s, full, from, to, tid == 0)
+	if !sure {
+		p.evidence = byQuota
+	}
+	if until > from {
 		q := p
 		q.to, q.cause, q.by = until, Throttled, w.m.whoQuota(t)
 		out = w.add(out, q)
@@ -72,32 +76,42 @@ func (t *task) prioIn(s *segment) int {
 	return t.prio
 }
 
-// throttled returns until when in [from, to] the task's cgroup is throttled, or 0.
-func (m *model) throttled(t *task, s, full *segment, from, to uint64) uint64 {
+// throttled returns until when in [from, to] the task's cgroup is throttled, or 0, and whether
+// that is sure. If it is not, an idle CPU tells.
+func (m *model) throttled(t *task, s, full *segment, from, to uint64, idle bool) (until uint64, sure bool) {
 	c := m.cpus[int(s.cpu)]
 	if c == nil || len(c.quota) == 0 {
 		if full.throttled {
-			return to
+			return to, true
 		}
-		return 0
+		return 0, true
 	}
+	sure = true
 	last := sort.Search(len(c.quota), func(i int) bool { return c.quota[i].from > from }) - 1
 	for i := last; i >= max(0, last-maxQuotas); i-- {
 		q := &c.quota[i]
 		if q.to <= from || q.tid == 0 {
 			continue
 		}
-		if q.tid == t.tid || t.pid != 0 && q.pid == t.pid || m.sameCgroup(q.tid, t.tid) {
-			return min(q.to, to)
+		same, known := m.sameCgroup(q.tid, t.tid)
+		switch {
+		case q.tid == t.tid || t.pid != 0 && q.pid == t.pid || same:
+			return min(q.to, to), true
+		case !known && idle:
+			return min(q.to, to), false
+		case !known:
+			sure = false
 		}
 	}
-	return 0
+	return 0, sure
 }
 
-func (m *model) sameCgroup(a, b int) bool {
+// sameCgroup reports whether two tasks have the same CPU quota, and whether that is known.
+func (m *model) sameCgroup(a, b int) (same, known bool) {
 	fa, ok := m.taskInfo(a)
 	fb, also := m.taskInfo(b)
-	return ok && also && fa.quotaCgroup() != "" && fa.quotaCgroup() != "/" && fa.quotaCgroup() == fb.quotaCgroup()
+	known = ok && also && fa.quotaCgroup() != "" && fb.quotaCgroup() != "" && fa.quotaCgroup() != "/" && fb.quotaCgroup() != "/"
+	return known && fa.quotaCgroup() == fb.quotaCgroup(), known
 }
 
 // minMisplaced is the shortest wait called misplaced: load balancing takes time.

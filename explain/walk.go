@@ -90,7 +90,7 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 			if s.from > at && i == 0 && len(w.stack) == 1 && w.trackedFromStart(&s) {
 				s.from = at // known from the tracker
 			}
-			out = w.add(out, w.unexplained(tid, at, s.from, w.m.unknownReason(at)))
+			out = w.add(out, w.unexplained(tid, at, s.from, w.m.reasonBefore(t, at)))
 			s.from, s.to = max(s.from, at), min(s.to, to)
 			if s.from >= s.to {
 				continue
@@ -103,7 +103,11 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 			at = s.to
 		}
 	}
-	return w.add(out, w.unexplained(tid, at, to, w.m.unknownReason(at)))
+	reason := w.m.unknownReason(at)
+	if t := w.m.tasks[tid]; t != nil {
+		reason = w.m.reasonBefore(t, at)
+	}
+	return w.add(out, w.unexplained(tid, at, to, reason))
 }
 
 // trackedFromStart reports whether the tracker knows the slow task's state since the
@@ -138,6 +142,14 @@ func (m *model) unknownReason(at uint64) string {
 		return "the trace is damaged"
 	}
 	return "records are missing"
+}
+
+// reasonBefore returns why nothing is known of a task at a time at which it is in no segment.
+func (m *model) reasonBefore(t *task, at uint64) string {
+	if at < t.born {
+		return "the task did not exist yet"
+	}
+	return m.unknownReason(at)
 }
 
 const reasonShort = "the history is too short"
@@ -191,9 +203,21 @@ func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 		if !w.runnableCertain(full) {
 			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(full.from)))
 		}
-		return w.runnableSegment(out, t, s, full)
+		return w.runnableUntilGap(out, t, s, full)
 	case blocked:
-		return w.blockedSegment(out, t, s, full)
+		if len(w.stack) == 1 && w.outlier.Track == "wakeup" { // the tracker knows better
+			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
+		}
+		n := len(out)
+		out = w.blockedSegment(out, t, s, full)
+		tracked := len(w.stack) == 1 && w.outlier.Track == "offcpu"
+		switch gap := w.m.gapIn(full.from, full.to) < full.to; {
+		case gap && tracked && full.to > w.outlier.End && w.outlier.Cause != "timeout": // its end is missing
+			return w.add(out[:n], w.unexplained(t.tid, s.from, s.to, reasonOverwritten))
+		case gap:
+			lessSure(out[n:], byGap)
+		}
+		return out
 	}
 	return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
 }
@@ -275,13 +299,27 @@ func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piec
 	split(t.lockWaits, from, to, func(l *lockWait, from, to uint64) {
 		p := piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spinning on a kernel lock"}
 		p.wait = lockKind(l.flags)
-		if l.owner != 0 && l.owner != t.tid {
+		if l.owner != 0 && l.owner != t.tid && !t.sleptSince(l.from, from) { // later it may be another's
 			p.by, p.evidence = w.m.whoTask(l.owner), byOwner
 			w.descend(&p, l.owner)
 		}
 		out = w.add(out, p)
 	}, func(from, to uint64) { out = w.splitUserKernel(out, t, n, from, to) })
 	return out
+}
+
+// sleptSince reports whether a task may have blocked between two times.
+func (t *task) sleptSince(from, to uint64) bool {
+	if t.segments[0].from > from {
+		return true // what was before is not kept
+	}
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > from })
+	for ; i < len(t.segments) && t.segments[i].from < to; i++ {
+		if t.segments[i].state == blocked {
+			return true
+		}
+	}
+	return false
 }
 
 // splitUserKernel splits running time into user and kernel.

@@ -1,0 +1,388 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+)
+
+// key is a cause and a culprit.
+type key struct {
+	cause Cause
+	name  string // of what is no task
+	task  *actor
+}
+
+func taskKey(c Cause, t *actor) key { return key{cause: c, task: t} }
+
+func diskKey(d *disk) key { return key{cause: BlockDevice, name: fmt.Sprintf("disk%d", d.dev)} }
+
+func (k key) String() string {
+	if k.task != nil {
+		return fmt.Sprintf("%s %v", k.cause, k.task)
+	}
+	return fmt.Sprintf("%s %s", k.cause, k.name)
+}
+
+// share is a part of a wait, from the one before it on.
+type share struct {
+	to uint64
+	key
+}
+
+// reason is what a wait was for, and what ended it.
+type reason struct {
+	key
+	by     *actor  // the task that woke it
+	before []share // until then, others
+	disk   *disk
+	worker *kworker
+	issuer *actor
+	within Cause // it waited for that, within something larger
+}
+
+// stretch is a time in which a task was in one state.
+type stretch struct {
+	Interval
+	state state
+	cpu   *simCPU
+	prio  int
+	why   *reason // blocked; nil: it has not ended
+	hope  *reason
+	// series is the last wait of the series of waits that it is one of.
+	series *stretch
+}
+
+// reason is what a wait was for, as far as events until horizon tell.
+func (s *stretch) reason(horizon uint64) *reason {
+	switch {
+	case s.To > horizon || s.why == nil:
+		return s.hope
+	case s.series != nil && s.series.To <= horizon:
+		return s.series.why
+	}
+	return s.why
+}
+
+// note is what a task, or a worker, did meanwhile.
+type note struct {
+	Interval
+	key
+	by *actor
+}
+
+// span is what a CPU did: a task, or what ran on top of it.
+type span struct {
+	Interval
+	task *actor // nil: idle
+	top  *key
+}
+
+// become ends what a task did until now.
+func (m *machine) become(t *actor, s state) {
+	if m.now > t.since && t.state != unknown {
+		t.truth = append(t.truth, stretch{Interval: Interval{t.since, m.now}, state: t.state, cpu: t.cpu, prio: t.prio, why: t.why, hope: t.hope})
+	}
+	if t.state == blocked {
+		t.hope = nil
+	}
+	t.state, t.since, t.why = s, m.now, nil
+}
+
+// mark ends what a CPU did until now.
+func (m *machine) mark(c *simCPU, top *key) {
+	if n := len(c.spans); n > 0 {
+		if c.spans[n-1].To = m.now; c.spans[n-1].From == m.now {
+			c.spans = c.spans[:n-1]
+		}
+	}
+	c.spans = append(c.spans, span{Interval{m.now, forever}, c.current, top})
+}
+
+// seriesEnds makes the end of the last wait of a series what all of it was for. What did much
+// else in between waited for the next timer alone.
+func (t *actor) seriesEnds(first int) {
+	var end *stretch
+	next := uint64(0)
+	for i := len(t.truth) - 1; i >= first; i-- {
+		s := &t.truth[i]
+		if s.state != blocked {
+			continue
+		}
+		if end == nil {
+			end = &stretch{Interval: s.Interval, why: s.why}
+		} else if (next-s.From-(s.To-s.From))*4 > s.To-s.From {
+			return
+		}
+		s.series, next = end, s.From
+	}
+}
+
+// known is the truth about a time of a task.
+type known struct {
+	Interval
+	key
+	inner key    // within a page fault, or while it reclaimed memory
+	plain key    // of one of several waits for the same: what ended that one
+	below *actor // whose work it was waited for
+}
+
+// story is what a task did in a time, as far as is told until horizon.
+func (t *actor) story(from, to, horizon uint64) []known {
+	var out []known
+	i, _ := slices.BinarySearchFunc(t.truth, from, func(s stretch, at uint64) int {
+		if s.To <= at {
+			return -1
+		}
+		return 1
+	})
+	for ; i < len(t.truth) && t.truth[i].From < to; i++ {
+		s := t.truth[i]
+		lo, hi := max(s.From, from), min(s.To, to)
+		switch s.state {
+		case running:
+			out = append(out, t.ran(s, lo, hi)...)
+		case runnable:
+			out = append(out, t.queued(s, lo, hi)...)
+		case blocked:
+			told := waited(s.reason(horizon), lo, hi)
+			if s.series != nil && s.why != nil {
+				for i := range told {
+					told[i].plain = s.why.key
+				}
+			}
+			out = append(out, told...)
+		}
+	}
+	return out
+}
+
+// waited is what a wait was for between two times.
+func waited(why *reason, from, to uint64) (out []known) {
+	if why == nil {
+		return []known{{Interval: Interval{from, to}, key: key{cause: Unexplained}}}
+	}
+	for _, x := range append(why.before[:len(why.before):len(why.before)], share{to: forever, key: why.key}) {
+		if end := min(x.to, to); end > from {
+			k := known{Interval: Interval{from, end}, key: x.key}
+			if x.to == forever {
+				k.below = why.by
+			}
+			if why.within != "" {
+				k.inner, k.key = k.key, key{cause: why.within}
+			}
+			out = append(out, k)
+			from = end
+		}
+	}
+	return out
+}
+
+// within calls f for what a CPU did in a time.
+func (c *simCPU) within(from, to uint64, f func(x span, lo, hi uint64)) {
+	i, _ := slices.BinarySearchFunc(c.spans, from, func(s span, at uint64) int {
+		if s.To <= at {
+			return -1
+		}
+		return 1
+	})
+	for ; i < len(c.spans) && c.spans[i].From < to; i++ {
+		f(c.spans[i], max(c.spans[i].From, from), min(c.spans[i].To, to))
+	}
+}
+
+func (t *actor) ran(s stretch, from, to uint64) (out []known) {
+	s.cpu.within(from, to, func(x span, lo, hi uint64) {
+		k := taskKey(Running, t)
+		if x.top != nil {
+			k = *x.top
+		}
+		for _, n := range t.notes {
+			if at, end := max(n.From, lo), min(n.To, hi); x.top == nil && at < end {
+				if at > lo {
+					out = append(out, known{Interval: Interval{lo, at}, key: k})
+				}
+				out = append(out, known{Interval: Interval{at, end}, key: n.key})
+				lo = end
+			}
+		}
+		if lo < hi {
+			out = append(out, known{Interval: Interval{lo, hi}, key: k})
+		}
+	})
+	return out
+}
+
+// queued is behind whom a task waited for its CPU.
+func (t *actor) queued(s stretch, from, to uint64) (out []known) {
+	s.cpu.within(from, to, func(x span, lo, hi uint64) {
+		var k key
+		switch {
+		case x.top != nil:
+			k = *x.top
+		case x.task == nil:
+			k = key{cause: Runnable, name: "idle"}
+		case x.task.prio < s.prio:
+			k = taskKey(Preempted, x.task)
+		default:
+			k = taskKey(Runnable, x.task)
+		}
+		for _, q := range s.cpu.throttles {
+			if at, end := max(q.From, lo), min(q.To, hi); t.cgroup == quotaCgroup && x.top == nil && at < end {
+				if at > lo {
+					out = append(out, known{Interval: Interval{lo, at}, key: k})
+				}
+				out = append(out, known{Interval: Interval{at, end}, key: key{cause: Throttled}})
+				lo = end
+			}
+		}
+		if lo < hi {
+			out = append(out, s.misplaced(known{Interval: Interval{lo, hi}, key: k})...)
+		}
+	})
+	return out
+}
+
+// misplaced splits a wait behind a task by whether another CPU was idle.
+func (s *stretch) misplaced(k known) (out []known) {
+	if k.cause != Runnable || k.task == nil || s.To-s.From < minMisplaced {
+		return []known{k}
+	}
+	for _, i := range s.idle(k.From, k.To) {
+		before, within := k, k
+		before.To, within.From, within.To, within.cause = i.From, i.From, i.To, Misplaced
+		if k.From = i.To; before.From < before.To {
+			out = append(out, before)
+		}
+		out = append(out, within)
+	}
+	if k.From < k.To {
+		out = append(out, k)
+	}
+	return out
+}
+
+// idle is when a CPU other than that of a stretch was idle.
+func (s *stretch) idle(from, to uint64) (out []Interval) {
+	for at := from; at < to; {
+		end := at
+		for _, c := range s.cpu.all {
+			c.within(at, to, func(x span, lo, hi uint64) {
+				if x.task == nil && lo <= end {
+					end = max(end, hi)
+				}
+			})
+		}
+		if end == at {
+			end = to
+			for _, c := range s.cpu.all {
+				c.within(at, to, func(x span, lo, _ uint64) {
+					if x.task == nil && lo > at {
+						end = min(end, lo)
+					}
+				})
+			}
+		} else if end-at >= minMisplaced/10 {
+			out = append(out, Interval{at, end})
+		}
+		at = end
+	}
+	return out
+}
+
+// roots replaces waits for tasks by what those did.
+func (t *actor) roots(from, to, horizon uint64, path []*actor) (out []known) {
+	path = append(path, t)
+	if first := t.truth[0].From; first > from { // it did not exist
+		out = append(out, known{Interval: Interval{from, min(first, to)}, key: key{cause: Unexplained}})
+	}
+	for _, k := range t.story(from, to, horizon) {
+		if k.inner != (key{}) {
+			k.key = k.inner
+		}
+		if k.below == nil || slices.Contains(path, k.below) || len(path) >= maxDepth {
+			out = append(out, k)
+			continue
+		}
+		out = append(out, k.below.roots(k.From, k.To, horizon, path)...)
+	}
+	return out
+}
+
+// cast is who took part in something.
+type cast struct {
+	in   map[*actor]bool
+	seen map[scene]bool
+}
+
+type scene struct {
+	t        *actor
+	from, to uint64
+}
+
+// follow adds a task, who was in its way, and what those did.
+func (c *cast) follow(t *actor, from, to uint64, depth int) {
+	if t == nil || c.seen[scene{t, from, to}] || depth > maxDepth {
+		return
+	}
+	c.seen[scene{t, from, to}] = true
+	c.in[t] = true
+	for i := range t.truth {
+		s := &t.truth[i]
+		lo, hi := max(s.From, from), min(s.To, to)
+		if lo >= hi {
+			continue
+		}
+		switch s.state {
+		case runnable:
+			s.cpu.within(lo, hi, func(x span, _, _ uint64) {
+				if x.task != nil {
+					c.in[x.task] = true
+				}
+			})
+		case blocked:
+			c.reason(s, lo, hi, depth)
+		}
+	}
+	for i := range t.notes {
+		if n := &t.notes[i]; max(n.From, from) < min(n.To, to) && n.by != nil {
+			c.in[n.by] = true
+		}
+	}
+}
+
+func (c *cast) reason(s *stretch, lo, hi uint64, depth int) {
+	if s.hope != nil {
+		c.follow(s.hope.by, lo, hi, depth+1)
+	}
+	why := s.why
+	if why == nil {
+		return
+	}
+	c.follow(why.by, lo, hi, depth+1)
+	if s.series != nil {
+		c.follow(s.series.why.by, lo, hi, depth+1)
+	}
+	if why.issuer != nil {
+		c.in[why.issuer] = true
+	}
+	if why.disk != nil {
+		for _, r := range why.disk.all {
+			if r.by != nil && r.queued < hi && (r.answers == 0 || r.answers > lo) {
+				c.in[r.by] = true
+			}
+		}
+	}
+	if why.worker != nil {
+		c.follow(why.worker.t, lo, hi, depth+1)
+		for _, x := range why.worker.log {
+			if x.by != nil && x.From < s.To && x.To > s.From {
+				c.in[x.by] = true
+			}
+		}
+		for i, x := range why.worker.wakers { // the last one before, and those meanwhile
+			if x.by != nil && x.From < hi && (i+1 == len(why.worker.wakers) || why.worker.wakers[i+1].From > lo) {
+				c.in[x.by] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,382 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// judge compares explanations with the truth.
+type judge struct {
+	m       *machine
+	horizon uint64
+	seed    uint64
+
+	machines, events            int
+	slack                       uint64
+	damaged                     bool
+	asked, right, wrong, silent int // of culprits
+	rootsRight, rootsWrong      int
+	seen                        int // steps that are said to be seen
+	bystanders, seenWrong       []string
+	mistakes, rootMistakes      []string
+	by                          map[string][2]int // right and all, by the true cause
+}
+
+// cause is a cause without what differs only in words.
+func sameCause(c Cause, by *Who) Cause {
+	switch {
+	case c == RunningUser || c == RunningKernel:
+		return Running
+	case c == BlockQueue && by != nil && by.Kind == KindDevice:
+		return BlockDevice
+	}
+	return c
+}
+
+// is reports whether a culprit is a task: any of its names will do.
+func (t *actor) is(w *Who) bool {
+	return t != nil && w != nil && w.TID == t.tid && (w.Comm == "" || slices.Contains(t.names, w.Comm))
+}
+
+// fits reports whether what is said of a time is what was.
+func (k key) fits(c Cause, by *Who, wait string) bool {
+	if sameCause(c, by) != k.cause && k != (key{cause: WorkQueue}) {
+		return false
+	}
+	switch k.cause {
+	case Timer, Network, PageFault, Reclaim, Throttled, ProtocolTimer, Unexplained:
+		return true
+	case Limited:
+		return wait == k.name
+	case IRQ:
+		for n, name := range irqNames {
+			if name == k.name && by.Name == strconv.Itoa(n) {
+				return true
+			}
+		}
+	case Runnable:
+		if k.task == nil {
+			return by.Kind == KindSelf
+		}
+	}
+	switch {
+	case k.task != nil:
+		return k.task.is(by)
+	case k == key{cause: WorkQueue}: // it had nothing to do
+		return true
+	case k == key{cause: Task} || k == key{cause: Locked}: // by nobody yet
+		return by.Kind == KindUnknown
+	}
+	return by.Name == k.name
+}
+
+// most returns the cause that took most, and its culprit that did, with the times of both.
+func most(list []known) (causes map[Cause]uint64, keys map[key]uint64, cause, culprit uint64) {
+	causes, keys = map[Cause]uint64{}, map[key]uint64{}
+	for _, k := range list {
+		causes[k.cause] += k.To - k.From
+		keys[k.key] += k.To - k.From
+	}
+	for _, ns := range causes {
+		cause = max(cause, ns)
+	}
+	for k, ns := range keys {
+		if causes[k.cause] == cause {
+			culprit = max(culprit, ns)
+		}
+	}
+	return causes, keys, cause, culprit
+}
+
+// culprit reports whether a part is what took most, or nearly as much. Where records are lost
+// that tell what was waited for, the task that ended the wait will do.
+func (j *judge) culprit(list []known, p *Part) bool {
+	causes, keys, cause, by := most(list)
+	const nearly = 0.9
+	for k, ns := range keys {
+		if k.fits(p.Cause, p.By, p.Wait) && float64(causes[k.cause]) >= nearly*float64(cause) && float64(ns) >= nearly*float64(by) {
+			return true
+		}
+	}
+	var ended uint64
+	for _, k := range list {
+		if j.damaged && (k.below.is(p.By) || k.task.is(p.By) || k.plain.fits(p.Cause, p.By, p.Wait)) {
+			ended += k.To - k.From
+		}
+	}
+	return ended > 0 && float64(ended) >= nearly*float64(by)
+}
+
+// result judges one explanation of what a task did.
+func (j *judge) result(t *actor, o *Outlier, r *Result) {
+	told := t.story(o.Start, o.End, j.horizon)
+	causes, _, most, _ := most(told)
+	name := ""
+	for c, ns := range causes {
+		if ns == most {
+			name = string(c)
+		}
+	}
+	j.asked++
+	n := j.by[name]
+	n[1]++
+	switch {
+	case j.culprit(told, &r.Blame):
+		j.right++
+		n[0]++
+	case r.Blame.Cause == Unexplained:
+		j.silent++
+	default:
+		j.wrong++
+		j.mistake(t, o, r, told)
+	}
+	j.by[name] = n
+	roots := t.roots(o.Start, o.End, j.horizon, nil)
+	if len(r.Roots) > 0 && j.culprit(roots, &groupByCause(r.Roots)[0].parts[0]) {
+		j.rootsRight++
+	} else {
+		j.rootsWrong++
+		j.rootMistakes = append(j.rootMistakes, fmt.Sprintf("ROOT seed %d, %v, %s [%d, %d]: %s\n  %+v by %+v\n  truth %v", j.seed, t, o.Track, o.Start, o.End, r.Verdict, r.Roots[0], r.Roots[0].By, sums(roots)))
+	}
+	j.took(t, o, r)
+	j.steps(r)
+}
+
+func (j *judge) mistake(t *actor, o *Outlier, r *Result, told []known) {
+	j.mistakes = append(j.mistakes, fmt.Sprintf("seed %d, %v, %s [%d, %d]: %s\n  %+v\n  truth %v", j.seed, t, o.Track, o.Start, o.End, r.Verdict, r.Blame, sums(told)))
+}
+
+// sums adds up what took longest.
+func sums(list []known) []string {
+	_, keys, _, _ := most(list)
+	order := slices.SortedFunc(maps.Keys(keys), func(a, b key) int { return int(keys[b]) - int(keys[a]) })
+	var out []string
+	for _, k := range order[:min(len(order), 5)] {
+		out = append(out, fmt.Sprintf("%d us %v", keys[k]/1000, k))
+	}
+	return out
+}
+
+// took finds tasks that are named and took no part.
+func (j *judge) took(t *actor, o *Outlier, r *Result) {
+	c := cast{map[*actor]bool{}, map[scene]bool{}}
+	c.follow(t, o.Start, o.End, 0)
+	for w, where := range j.namedIn(r) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(c.in)), func(a *actor) bool { return a.is(&w) }) {
+			j.bystanders = append(j.bystanders, fmt.Sprintf("seed %d, %v, %s [%d, %d]: %s %d (%s): %s", j.seed, t, o.Track, o.Start, o.End, w.Comm, w.TID, where, r.Verdict))
+		}
+	}
+}
+
+// namedIn returns the tasks that an explanation names, and where. It leaves out short steps, if
+// those do not matter, and what is said to depend on records that are missing.
+func (j *judge) namedIn(r *Result) map[Who]string {
+	names := map[Who]string{}
+	var who func(w *Who, where string)
+	who = func(w *Who, where string) {
+		if w == nil {
+			return
+		}
+		if w.TID != 0 {
+			names[Who{TID: w.TID, Comm: w.Comm}] = where
+		}
+		who(w.For, where)
+	}
+	for where, list := range map[string][]Part{"part": r.Parts, "root": r.Roots, "chain": r.Chain} {
+		for i := range list {
+			if !j.damaged {
+				who(list[i].By, where)
+			}
+		}
+	}
+	unsure := len(r.Path) // from this depth on
+	for i := range r.Path {
+		p := &r.Path[i]
+		if p.Depth <= unsure {
+			unsure = len(r.Path)
+		}
+		if j.damaged && p.Evidence == evidences[byGap].words {
+			unsure = min(unsure, p.Depth)
+		}
+		if p.Depth >= unsure || p.ToMonoNS-p.FromMonoNS < j.slack {
+			continue
+		}
+		who(p.By, fmt.Sprintf("step %d %s", p.Depth, p.Cause))
+		who(p.Waker, "waker")
+		who(&p.Task, "task of a step")
+	}
+	return names
+}
+
+// steps finds steps that are said to be seen, and were otherwise.
+func (j *judge) steps(r *Result) {
+	for i := range r.Path {
+		s := &r.Path[i]
+		if s.Confidence != Seen || s.Count > 0 && s.State != "" && strings.Contains(s.Why, "the longest of") {
+			continue
+		}
+		var wrong []known
+		matched := false
+		for _, t := range j.m.actors {
+			if !t.is(&s.Task) {
+				continue
+			}
+			for _, k := range t.story(s.FromMonoNS, s.ToMonoNS, j.horizon) {
+				if matched = true; s.Cause == Misplaced && k.cause == Runnable || s.Cause == Runnable && k.cause == Misplaced {
+					k.cause = s.Cause // times of 10 us and less that another CPU was idle do not count
+				}
+				if !j.small(k) && !j.lost(k, s) && !k.fits(s.Cause, s.By, s.Wait) && !k.inner.fits(s.Cause, s.By, s.Wait) && !k.plain.fits(s.Cause, s.By, s.Wait) {
+					wrong = append(wrong, k)
+				}
+			}
+		}
+		if j.seen++; len(wrong) > 0 || !matched {
+			j.seenWrong = append(j.seenWrong, fmt.Sprintf("seed %d: depth %d %s [%d, %d] %s %s by %v (%s): truth %v: %s", j.seed, s.Depth, s.Task.Name, s.FromMonoNS, s.ToMonoNS, s.State, s.Cause, s.By, s.Why, wrong, r.Verdict))
+		}
+	}
+}
+
+// small reports whether a time is too short to matter where switches are missing.
+func (j *judge) small(k known) bool { return k.To-k.From < j.slack }
+
+// lost reports whether a step does not say what it was for, as the record that began this is
+// lost: a wait for a lock is then one for a task, or work.
+func (j *judge) lost(k known, s *Step) bool {
+	switch k.cause {
+	case Throttled:
+		return j.damaged && s.State == "runnable"
+	case IRQ, Softirq:
+		return j.damaged && k.To-k.From < 100_000
+	case Reclaim, Locked:
+		return j.damaged && (s.State == "running" || k.task.is(s.By))
+	}
+	return false
+}
+
+// outliers returns waits of ordinary tasks, and other times of them.
+func (m *machine) outliers(n int) (list []Outlier, of []*actor) {
+	const margin = 8_000_000 // what has not ended is not known
+	for tries := 0; len(list) < n && tries < 50*n; tries++ {
+		t := m.actors[m.rnd.IntN(len(m.actors))]
+		if t.kernel || len(t.truth) < 4 {
+			continue
+		}
+		end := m.now - margin
+		if t.dies > 0 {
+			end = min(end, t.dies)
+		}
+		s := t.truth[m.rnd.IntN(len(t.truth))]
+		o := Outlier{Rule: "r", Track: "pair", TID: t.tid, Comm: t.names[len(t.names)-1], Start: s.From, End: s.To}
+		switch k := m.rnd.IntN(4); {
+		case k == 0:
+			first := t.truth[0].From
+			if first >= end {
+				continue
+			}
+			o.Start = first + m.rnd.Uint64N(end-first)
+			o.End = min(o.Start+m.us(10, 10000), end)
+		case s.To-s.From < 50_000 || s.To >= m.now-margin || s.To > end:
+			continue
+		case s.state == blocked:
+			o.Track = "offcpu"
+		case s.state == runnable:
+			o.Track = "wakeup"
+		}
+		if o.Start < o.End && o.End <= end {
+			list, of = append(list, o), append(of, t)
+		}
+	}
+	return list, of
+}
+
+// machines is how many are simulated: TAILCAM_MACHINES of them, as make fuzz sets it.
+func machines() uint64 {
+	if n, err := strconv.ParseUint(os.Getenv("TAILCAM_MACHINES"), 10, 32); err == nil {
+		return n
+	}
+	if testing.Short() {
+		return 10
+	}
+	return 30
+}
+
+// machine simulates a machine, and compares what is said of it with the truth.
+func (j *judge) machine(t testing.TB, seed uint64, d damage) {
+	m := newMachine(seed, d == nil) // with losses, nothing would tell
+	m.run(60_000_000)
+	j.events += len(m.trace)
+	j.machines++
+	j.m, j.seed = m, seed
+	list, of := m.outliers(12)
+	last := uint64(0)
+	for i := range list {
+		last = max(last, list[i].End)
+	}
+	j.horizon = last + lateEvents
+	src, covered := m.trace, map[int][]Interval(nil)
+	if d != nil {
+		src, covered = d(m, slices.Clone(m.trace))
+	}
+	names := m.names()
+	names.Covered = covered
+	r := explained(t, &src, list, names)
+	for i := range list {
+		j.result(of[i], &list[i], &r.Outliers[i])
+	}
+}
+
+// report prints how it went, and what went wrong.
+func (j *judge) report(t testing.TB) {
+	share := func(n int) float64 { return percent(int64(n), int64(j.asked)) }
+	t.Logf("%d machines, %d events, %d outliers: culprit right %.2f %%, wrong %.2f %%, unexplained %.2f %%; roots right %.2f %%; %d steps seen, %d wrong; %d bystanders",
+		j.machines, j.events, j.asked, share(j.right), share(j.wrong), share(j.silent), share(j.rootsRight), j.seen, len(j.seenWrong), len(j.bystanders))
+	if testing.Verbose() {
+		for _, name := range slices.Sorted(maps.Keys(j.by)) {
+			t.Logf("%s: %d of %d", name, j.by[name][0], j.by[name][1])
+		}
+	}
+	for _, list := range [][]string{j.bystanders, j.seenWrong, j.mistakes} {
+		for _, x := range list[:min(len(list), 5)] {
+			t.Log(x)
+		}
+	}
+}
+
+// TestMachines: whatever the machine does, what took the time is found, and nobody is named
+// who took no part.
+func TestMachines(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lose  damage
+		least int // of 100 culprits that are told
+		slack uint64
+	}{
+		{name: "nothing is lost", least: 99},
+		{name: "from the middle", lose: fromTheMiddle, least: 99},
+		{name: "switches are not seen", lose: unseen, least: 99, slack: unseenSwitchLimit},
+		{name: "gaps", lose: gaps, least: 98},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := judge{by: map[string][2]int{}, damaged: c.lose != nil, slack: c.slack}
+			for seed := range machines() {
+				j.machine(t, seed, c.lose)
+			}
+			j.report(t)
+			wrong := 0 // of ten thousand: what is not recorded may have been anything
+			if c.lose != nil {
+				wrong = 1
+			}
+			assert.Check(t, len(j.bystanders)*10_000 <= j.asked*wrong, "%d tasks that took no part are named", len(j.bystanders))
+			assert.Check(t, len(j.seenWrong)*10_000 <= j.seen*wrong, "%d steps that are said to be seen were otherwise", len(j.seenWrong))
+			assert.Check(t, j.right*100 >= (j.right+j.wrong)*c.least, "of %d culprits that are told, %d are right", j.right+j.wrong, j.right)
+			assert.Check(t, c.lose != nil || j.silent*100 <= j.asked, "%d of %d are not told", j.silent, j.asked)
+		})
+	}
+}
