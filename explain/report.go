@@ -60,6 +60,8 @@ type Result struct {
 	// evidence, a sentence.
 	Pattern    Pattern `json:"pattern,omitempty"`
 	PatternWhy string  `json:"pattern_why,omitempty"`
+	// Behalf is for whom the slow task was at work itself.
+	Behalf *Behalf `json:"behalf,omitempty"`
 	// Without is how long it might have taken without those who were most in its way.
 	Without *Without `json:"without,omitempty"`
 	// Blame is the largest part of the dominant cause. It may be small if many tasks
@@ -97,6 +99,9 @@ type Part struct {
 	GroupNS  int64 `json:"group_ns,omitempty"`
 	// Site is where it waited, or what the task did that ran, for half of it or more.
 	Site Site `json:"site,omitzero"`
+	// Behalf is for whom the task By was at work while it was waited for, if it is a server,
+	// and that was not for one that waited.
+	Behalf *Behalf `json:"behalf,omitempty"`
 	// Cut: in a chain, its culprit waited for others, which are not followed that deep.
 	Cut bool `json:"cut,omitempty"`
 }
