@@ -76,12 +76,12 @@ type task struct {
 	comm        trace.Comm
 	prio        int
 	segments    []segment
-	before      []segment // the last waits for input before these; a few
-	earlyWake   *wake     // arrived while it was still running
-	carried     []frame   // softirqs it takes along when it leaves a CPU (real-time kernels)
-	work        *work     // in progress
-	works       []*work   // completed, in order
-	calls       []call    // in order; the last one may be open
+	before      []waited // the last waits for input before these; a few
+	earlyWake   *wake    // arrived while it was still running
+	carried     []frame  // softirqs it takes along when it leaves a CPU (real-time kernels)
+	work        *work    // in progress
+	works       []*work  // completed, in order
+	calls       []call   // in order; the last one may be open
 	lockWaits   []lockWait
 	memoryWaits []memoryWait
 	guests      []call          // virtual CPU: time its guest ran
@@ -389,6 +389,9 @@ func (m *model) transition(t *task, at uint64, s segment) {
 			t.segments = t.segments[:len(t.segments)-1]
 			m.kept--
 		}
+	}
+	if n := len(t.before); n > 0 && s.state == running && t.before[n-1].ran == 0 {
+		t.before[n-1].ran = at
 	}
 	if n := len(t.segments); n > 0 {
 		at = max(at, t.segments[n-1].to) // only if the trace is damaged

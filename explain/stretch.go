@@ -16,6 +16,10 @@ const (
 	maxHandedOver = 4       // from thread to thread
 )
 
+// collected is how long after it got a CPU a server has asked for all requests that it then
+// handles together.
+const collected = 100_000
+
 // sameReplies is the time on a CPU between two replies that may answer requests which were
 // handled together.
 const sameReplies = 250_000
@@ -32,8 +36,9 @@ var inputCalls = map[string]bool{
 
 // reply is a wake-up of a task that waits for input.
 type reply struct {
-	at  uint64
-	tid int
+	at   uint64
+	tid  int
+	from uint64 // of its wait
 }
 
 // stretch is an interval of a task's work between a request and the reply, or between two
@@ -82,6 +87,12 @@ func (m *model) isInput(nr int) bool {
 // maxBefore is how many waits for input a task keeps from before the outliers.
 const maxBefore = 4
 
+// waited is a wait for input before the outliers.
+type waited struct {
+	segment
+	ran uint64 // when the task first had a CPU afterwards; 0: not yet
+}
+
 // mayBeIdle reports whether a wait for a futex may be one of a thread without work.
 func (s *segment) mayBeIdle() bool {
 	x := s.futex
@@ -98,9 +109,9 @@ func (m *model) keepBefore(t *task, s *segment) {
 	case s.state != blocked || s.wake == nil || s.from == s.to || !s.mayBeIdle() && !m.waitsForInput(t, s):
 	case len(t.before) == maxBefore:
 		copy(t.before, t.before[1:])
-		t.before[maxBefore-1] = *s
+		t.before[maxBefore-1] = waited{segment: *s}
 	case m.reserve():
-		t.before = append(t.before, *s)
+		t.before = append(t.before, waited{segment: *s})
 	}
 }
 
@@ -152,7 +163,7 @@ func (m *model) findReplies() {
 				m.full, m.replies = true, map[int][]reply{} // some would be missing
 				return
 			}
-			m.replies[by] = append(m.replies[by], reply{s.wake.at, t.tid})
+			m.replies[by] = append(m.replies[by], reply{s.wake.at, t.tid, s.from})
 		}
 	}
 	for _, list := range m.replies {
@@ -212,7 +223,7 @@ type workTime struct {
 // past returns a segment, counted from the first of those kept from before the outliers.
 func (t *task) past(i int) *segment {
 	if i < len(t.before) {
-		return &t.before[i]
+		return &t.before[i].segment
 	}
 	return &t.segments[i-len(t.before)]
 }
@@ -283,17 +294,18 @@ func (w *walker) between(t *task, pid int, x *workTime, s *stretch, at uint64) (
 	i := sort.Search(len(list), func(i int) bool { return list[i].at > x.at })
 	first = true
 	var last uint64 // reply of the group
+	began := w.m.firstRan(t, x.at)
 	for ; i < len(list) && list[i].at <= x.to; i++ {
 		r := list[i]
 		p := w.m.pidOf(r.tid)
 		if w.m.kernelThread(r.tid) || w.m.roleOf(p, pid) == roleOther {
 			continue
 		}
-		if len(to) > 0 && w.m.ranFor(t, last, r.at, sameReplies) {
+		if len(to) > 0 && (w.m.ranFor(t, last, r.at, sameReplies) || w.m.cameLater(&r, began+collected)) {
 			if last > at {
 				break
 			}
-			to, first, s.from = nil, false, last
+			to, first, s.from, began = nil, false, last, last
 		}
 		if last = r.at; !slices.ContainsFunc(to, func(tid int) bool { return w.m.pidOf(tid) == p }) {
 			to = append(to, r.tid)
@@ -306,6 +318,42 @@ func (w *walker) between(t *task, pid int, x *workTime, s *stretch, at uint64) (
 		s.to = last
 	}
 	return to, first
+}
+
+// firstRan returns when a task that was woken first had a CPU.
+func (m *model) firstRan(t *task, from uint64) uint64 {
+	for i := range t.before {
+		if b := &t.before[i]; b.to == from && b.ran != 0 {
+			return b.ran
+		}
+	}
+	for i := t.segmentAt(from); i < len(t.segments); i++ {
+		if s := &t.segments[i]; s.state == running {
+			return max(s.from, from)
+		}
+	}
+	return from
+}
+
+// cameLater reports whether a task that got a reply had not begun to ask by some time: it was
+// blocked, and not for that reply.
+func (m *model) cameLater(r *reply, by uint64) bool {
+	t := m.tasks[r.tid]
+	i := t.segmentAt(r.from)
+	if i >= len(t.segments) || t.segments[i].from != r.from {
+		return false
+	}
+	for i--; i >= 0; i-- {
+		switch s := &t.segments[i]; {
+		case s.state == blocked:
+			return s.to > by
+		case s.state == runnable && s.wake != nil:
+			return s.from > by // it was blocked until then
+		case s.state == unknown:
+			return false
+		}
+	}
+	return false
 }
 
 // ranFor reports whether a task had a CPU for so long in an interval.
