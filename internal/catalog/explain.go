@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/tailcam/tailcam/explain"
@@ -167,7 +168,14 @@ func explainLabels(labels map[string]any) map[string]string {
 	}
 	out := make(map[string]string, len(labels))
 	for name, v := range labels {
-		out[name] = fmt.Sprint(v)
+		switch v := v.(type) {
+		case float64: // read from JSON
+			out[name] = strconv.FormatFloat(v, 'f', -1, 64)
+		case uint64: // the same number, also where JSON has rounded it
+			out[name] = strconv.FormatFloat(float64(v), 'f', -1, 64)
+		default:
+			out[name] = fmt.Sprint(v)
+		}
 	}
 	return out
 }
