@@ -154,7 +154,7 @@ func (w *walker) mostAsked(tid int, spans []span, waiters map[int]bool, all uint
 	steps := 0
 	for _, s := range spans {
 		for at := s.from; at < s.to; steps++ {
-			if steps >= maxStretches {
+			if steps >= maxStretches || w.asked > maxAsked {
 				return nil
 			}
 			x := w.stretchAt(t, at)

@@ -14,6 +14,7 @@ const (
 	maxStretches  = 512     // of one part
 	maxBack       = 4096    // segments before and after a moment
 	maxHandedOver = 4       // from thread to thread
+	maxAsked      = 1 << 19 // segments and replies looked at, of one outlier
 )
 
 // collected is how long after it got a CPU a server has asked for all requests that it then
@@ -240,6 +241,7 @@ func (w *walker) workAt(t *task, at uint64) (x workTime, ok bool) {
 		return x, false
 	}
 	for j := i + len(t.before) - 1; ; j-- {
+		w.asked++
 		if j < 0 || i+len(t.before)-j > maxBack || t.past(j).state == unknown {
 			x.at = t.past(j + 1).from
 			break
@@ -250,7 +252,7 @@ func (w *walker) workAt(t *task, at uint64) (x workTime, ok bool) {
 		}
 	}
 	for j := i + 1; ; j++ {
-		if j >= len(t.segments) {
+		if w.asked++; j >= len(t.segments) {
 			x.busy = true
 			return x, true
 		}
@@ -296,6 +298,7 @@ func (w *walker) between(t *task, pid int, x *workTime, s *stretch, at uint64) (
 	var last uint64 // reply of the group
 	began := w.m.firstRan(t, x.at)
 	for ; i < len(list) && list[i].at <= x.to; i++ {
+		w.asked++
 		r := list[i]
 		p := w.m.pidOf(r.tid)
 		if w.m.kernelThread(r.tid) || w.m.roleOf(p, pid) == roleOther {
