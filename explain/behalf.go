@@ -226,7 +226,7 @@ func (b *Behalf) words() string {
 			s += " in " + at
 		}
 	case b.Address != "":
-		s += "at " + b.Address
+		s += "at " + strings.Join(strings.Fields(b.Address), " ")
 	default:
 		s = "at work on "
 	}
@@ -253,7 +253,7 @@ func labelText(labels map[string]string) string {
 		if len(text) > maxLabel {
 			text = append(text[:maxLabel-1], '…')
 		}
-		list = append(list, fmt.Sprintf("%s %q", name, string(text)))
+		list = append(list, strings.TrimSpace(fmt.Sprintf("%s %q", name, string(text))))
 	}
 	return strings.Join(list, ", ")
 }
