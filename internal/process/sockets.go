@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tailcam/tailcam/internal/process/within"
 )
 
 // Limits of one lookup of sockets.
@@ -55,7 +56,7 @@ func (t *Table) Sockets(pids []int, limit time.Duration) []Sockets {
 		s, err := bounded(t, pid, "sockets", func() (Sockets, error) {
 			return readSockets(filepath.Join(t.opts.Proc, strconv.Itoa(pid)), pid, tables)
 		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		if errors.Is(err, within.ErrTimeout) {
 			break // it may still use the tables
 		}
 		if err == nil && (s.Listens || s.Accepted+s.Opened > 0) {
