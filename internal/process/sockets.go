@@ -49,8 +49,7 @@ func (t *Table) Sockets(pids []int, limit time.Duration) []Sockets {
 	tables := map[string]map[uint64]socket{}
 	var out []Sockets
 	for _, pid := range pids {
-		left := time.Until(end)
-		if left <= 0 {
+		if !time.Now().Before(end) {
 			break
 		}
 		s, err := bounded(t, pid, "sockets", func() (Sockets, error) {
