@@ -172,6 +172,9 @@ func namedTasks(t *testing.T, r *Result) map[int]bool {
 	for _, list := range [][]Part{r.Parts, r.Roots, r.Chain} {
 		for i := range list {
 			who(list[i].By)
+			if b := list[i].Behalf; b != nil {
+				who(b.Client)
+			}
 		}
 	}
 	for i := range r.Path {
@@ -181,6 +184,9 @@ func namedTasks(t *testing.T, r *Result) map[int]bool {
 		who(&p.Task)
 	}
 	who(&r.Task)
+	if r.Behalf != nil {
+		who(r.Behalf.Client)
+	}
 	for _, m := range taskNamed.FindAllStringSubmatch(r.Verdict+r.Advice, -1) {
 		n, err := strconv.Atoi(m[1])
 		assert.NilError(t, err)

@@ -78,11 +78,11 @@ func (w *walker) links(r *Result, first *group) string {
 			}
 			continue
 		case i == last && last > maxLinks:
-			b.WriteString(", the last of which " + l.words() + l.siteText())
+			b.WriteString(", the last of which " + l.words() + l.siteText() + l.parts[0].Behalf.text(l.parts[0].NS))
 		case i > 0 || first.cause != Reclaim && first.cause != Compaction && first.cause != PageFault:
-			b.WriteString(", which " + l.words() + l.siteText())
+			b.WriteString(", which " + l.words() + l.siteText() + l.parts[0].Behalf.text(l.parts[0].NS))
 		case l.parts[0].By != first.parts[0].By: // not done by the slow task itself
-			b.WriteString(", where it " + l.words() + l.siteText())
+			b.WriteString(", where it " + l.words() + l.siteText() + l.parts[0].Behalf.text(l.parts[0].NS))
 		}
 		if l.cut {
 			fmt.Fprintf(&b, " (what is deeper than %d levels is not followed)", maxDepth)

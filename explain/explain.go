@@ -46,6 +46,8 @@ type Outlier struct {
 	Loose bool
 	// Began is the other thread in which such work began; "": unknown or the same.
 	Began string
+	// Labels of a declared pair, such as its query.
+	Labels map[string]string
 }
 
 // Stack is a stack of the slow task, valid from a time on: when it left its CPU, became
@@ -59,6 +61,7 @@ type Stack struct {
 // TaskInfo is information about a task from outside the trace.
 type TaskInfo struct {
 	PID    int
+	PPID   int // 0: unknown
 	Comm   string
 	Title  string // what its process calls itself, if that is not Comm
 	Exited bool   // known from before it exited: its id may have been another's since
@@ -87,6 +90,8 @@ type Names struct {
 	// such as vm.dirty_bytes; Limit the same for a file of a cgroup, such as cpu.max.
 	Setting func(name string) string
 	Limit   func(cgroup, name string) string
+	// Sockets are those of a process, shortly after the end of the trace.
+	Sockets func(pid int) (Sockets, bool)
 }
 
 // Interval is in nanoseconds of CLOCK_MONOTONIC.
@@ -170,6 +175,7 @@ func (m *model) explain(o *Outlier) Result {
 	}
 	r.Confidence = confidence(&r)
 	w.recognise(&r, pieces)
+	w.onBehalfOf(&r, pieces)
 	r.Path = steps(m, pieces)
 	attach(r.Path, o.Stacks, o.End)
 	r.Verdict = w.verdict(&r, pieces)

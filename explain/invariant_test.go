@@ -207,6 +207,7 @@ func FuzzExplain(f *testing.F) {
 			}
 			list = append(list, ev)
 		}
+		asked := slices.Clone(list)
 		start := uint64(begin)
 		if len(list) > 0 {
 			start += list[0].Time
@@ -224,7 +225,21 @@ func FuzzExplain(f *testing.F) {
 			o.Loose, o.User = true, []string{"", "sem_wait", "\x00"}
 		}
 		explained(t, &list, []Outlier{o, {Track: "offcpu", TID: 1001, Start: start, End: start + 1}}, Names{})
+		again := o
+		again.TID, again.Key, again.Labels = 1001, nil, map[string]string{"query": "\x1b[2J  \n", "": ""}
+		explained(t, &asked, []Outlier{o, again}, anybody)
 	})
+}
+
+// anybody may be a server or a client, and waits for input in all system calls.
+var anybody = Names{
+	Syscall: func(int) string { return "read" },
+	Task: func(tid int) (TaskInfo, bool) {
+		return TaskInfo{PID: tid, PPID: tid / 3, Comm: "\x1b[31m"}, tid%5 > 0
+	},
+	Sockets: func(pid int) (Sockets, bool) {
+		return Sockets{Listens: pid%4 == 0, Accepted: pid % 3, Connections: []Connection{{"\x00a", "b  c", pid%2 == 0}}}, pid%7 > 0
+	},
 }
 
 var tracks = []string{"wakeup", "offcpu", "syscall", "block", "irq", "softirq", "pair", "chain", "span", "workqueue"}

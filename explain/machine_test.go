@@ -71,7 +71,7 @@ type actor struct {
 	hope      *reason // what is known of its wait before the end
 	waitsFor  *actor  // its end
 	given     func()  // what it waits for, while it does not
-	truth     []stretch
+	truth     []episode
 	notes     []note
 	born      *actor // who has forked it
 	parent    func() // to be told of its end
@@ -93,7 +93,7 @@ type simCPU struct {
 	since      uint64 // current computes since then
 	turn       uint64 // changes with what it computes
 	throttled  bool   // of the cgroup with a quota
-	spans      []span
+	spans      []cpuSpan
 	throttles  []Interval
 	all        []*simCPU
 }

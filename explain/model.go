@@ -76,11 +76,12 @@ type task struct {
 	comm        trace.Comm
 	prio        int
 	segments    []segment
-	earlyWake   *wake   // arrived while it was still running
-	carried     []frame // softirqs it takes along when it leaves a CPU (real-time kernels)
-	work        *work   // in progress
-	works       []*work // completed, in order
-	calls       []call  // in order; the last one may be open
+	before      []waited // the last waits for input before these; a few
+	earlyWake   *wake    // arrived while it was still running
+	carried     []frame  // softirqs it takes along when it leaves a CPU (real-time kernels)
+	work        *work    // in progress
+	works       []*work  // completed, in order
+	calls       []call   // in order; the last one may be open
 	lockWaits   []lockWait
 	memoryWaits []memoryWait
 	guests      []call          // virtual CPU: time its guest ran
@@ -283,6 +284,10 @@ type model struct {
 	contexts  map[contextKey]*context
 	wakes     []wake // block allocation
 	taskInfos map[int]*TaskInfo
+	labelled  []*Outlier      // declared pairs of threads that have labels
+	roles     map[[2]int]role // of a process for another
+	replies   map[int][]reply // by who woke; nil: not computed
+	inputs    [1 << 10]int8   // system calls that wait for input: 1; not: -1
 	sites     map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match
 	history   *history // nil: nothing is compared
 }
@@ -297,9 +302,12 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, protocols: map[uint64]wait{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{},
 	}
 	for i := range outliers {
+		if o := &outliers[i]; len(o.Labels) > 0 && o.TID > 0 && o.Key == nil && o.Began == "" {
+			m.labelled = append(m.labelled, o)
+		}
 		for _, v := range outliers[i].Key {
 			m.keyed[v] = nil
 		}
@@ -388,9 +396,13 @@ func (m *model) transition(t *task, at uint64, s segment) {
 		o.to = max(at, o.from)
 		// Drop segments before the window.
 		if o.to <= m.from || o.to == o.from {
+			m.keepBefore(t, o)
 			t.segments = t.segments[:len(t.segments)-1]
 			m.kept--
 		}
+	}
+	if n := len(t.before); n > 0 && s.state == running && t.before[n-1].ran == 0 {
+		t.before[n-1].ran = at
 	}
 	if n := len(t.segments); n > 0 {
 		at = max(at, t.segments[n-1].to) // only if the trace is damaged

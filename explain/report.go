@@ -60,6 +60,8 @@ type Result struct {
 	// evidence, a sentence.
 	Pattern    Pattern `json:"pattern,omitempty"`
 	PatternWhy string  `json:"pattern_why,omitempty"`
+	// Behalf is for whom the slow task was at work itself.
+	Behalf *Behalf `json:"behalf,omitempty"`
 	// Without is how long it might have taken without those who were most in its way.
 	Without *Without `json:"without,omitempty"`
 	// Before is how long the same work took a moment ago, and what differs now.
@@ -99,6 +101,9 @@ type Part struct {
 	GroupNS  int64 `json:"group_ns,omitempty"`
 	// Site is where it waited, or what the task did that ran, for half of it or more.
 	Site Site `json:"site,omitzero"`
+	// Behalf is for whom the task By was at work while it was waited for, if it is a server,
+	// and that was not for one that waited.
+	Behalf *Behalf `json:"behalf,omitempty"`
 	// Cut: in a chain, its culprit waited for others, which are not followed that deep.
 	Cut bool `json:"cut,omitempty"`
 }

@@ -40,8 +40,8 @@ type reason struct {
 	within Cause // it waited for that, within something larger
 }
 
-// stretch is a time in which a task was in one state.
-type stretch struct {
+// episode is a time in which a task was in one state.
+type episode struct {
 	Interval
 	state state
 	cpu   *simCPU
@@ -49,11 +49,11 @@ type stretch struct {
 	why   *reason // blocked; nil: it has not ended
 	hope  *reason
 	// series is the last wait of the series of waits that it is one of.
-	series *stretch
+	series *episode
 }
 
 // reason is what a wait was for, as far as events until horizon tell.
-func (s *stretch) reason(horizon uint64) *reason {
+func (s *episode) reason(horizon uint64) *reason {
 	switch {
 	case s.To > horizon || s.why == nil:
 		return s.hope
@@ -70,8 +70,8 @@ type note struct {
 	by *actor
 }
 
-// span is what a CPU did: a task, or what ran on top of it.
-type span struct {
+// cpuSpan is what a CPU did: a task, or what ran on top of it.
+type cpuSpan struct {
 	Interval
 	task *actor // nil: idle
 	top  *key
@@ -80,7 +80,7 @@ type span struct {
 // become ends what a task did until now.
 func (m *machine) become(t *actor, s state) {
 	if m.now > t.since && t.state != unknown {
-		t.truth = append(t.truth, stretch{Interval: Interval{t.since, m.now}, state: t.state, cpu: t.cpu, prio: t.prio, why: t.why, hope: t.hope})
+		t.truth = append(t.truth, episode{Interval: Interval{t.since, m.now}, state: t.state, cpu: t.cpu, prio: t.prio, why: t.why, hope: t.hope})
 	}
 	if t.state == blocked {
 		t.hope = nil
@@ -95,13 +95,13 @@ func (m *machine) mark(c *simCPU, top *key) {
 			c.spans = c.spans[:n-1]
 		}
 	}
-	c.spans = append(c.spans, span{Interval{m.now, forever}, c.current, top})
+	c.spans = append(c.spans, cpuSpan{Interval{m.now, forever}, c.current, top})
 }
 
 // seriesEnds makes the end of the last wait of a series what all of it was for. What did much
 // else in between waited for the next timer alone.
 func (t *actor) seriesEnds(first int) {
-	var end *stretch
+	var end *episode
 	next := uint64(0)
 	for i := len(t.truth) - 1; i >= first; i-- {
 		s := &t.truth[i]
@@ -109,7 +109,7 @@ func (t *actor) seriesEnds(first int) {
 			continue
 		}
 		if end == nil {
-			end = &stretch{Interval: s.Interval, why: s.why}
+			end = &episode{Interval: s.Interval, why: s.why}
 		} else if (next-s.From-(s.To-s.From))*4 > s.To-s.From {
 			return
 		}
@@ -129,7 +129,7 @@ type known struct {
 // story is what a task did in a time, as far as is told until horizon.
 func (t *actor) story(from, to, horizon uint64) []known {
 	var out []known
-	i, _ := slices.BinarySearchFunc(t.truth, from, func(s stretch, at uint64) int {
+	i, _ := slices.BinarySearchFunc(t.truth, from, func(s episode, at uint64) int {
 		if s.To <= at {
 			return -1
 		}
@@ -144,7 +144,7 @@ func (t *actor) story(from, to, horizon uint64) []known {
 		case runnable:
 			out = append(out, t.queued(s, lo, hi)...)
 		case blocked:
-			told := waited(s.reason(horizon), lo, hi)
+			told := whyWaited(s.reason(horizon), lo, hi)
 			if s.series != nil && s.why != nil {
 				for i := range told {
 					told[i].plain = s.why.key
@@ -156,8 +156,8 @@ func (t *actor) story(from, to, horizon uint64) []known {
 	return out
 }
 
-// waited is what a wait was for between two times.
-func waited(why *reason, from, to uint64) (out []known) {
+// whyWaited is what a wait was for between two times.
+func whyWaited(why *reason, from, to uint64) (out []known) {
 	if why == nil {
 		return []known{{Interval: Interval{from, to}, key: key{cause: Unexplained}}}
 	}
@@ -178,8 +178,8 @@ func waited(why *reason, from, to uint64) (out []known) {
 }
 
 // within calls f for what a CPU did in a time.
-func (c *simCPU) within(from, to uint64, f func(x span, lo, hi uint64)) {
-	i, _ := slices.BinarySearchFunc(c.spans, from, func(s span, at uint64) int {
+func (c *simCPU) within(from, to uint64, f func(x cpuSpan, lo, hi uint64)) {
+	i, _ := slices.BinarySearchFunc(c.spans, from, func(s cpuSpan, at uint64) int {
 		if s.To <= at {
 			return -1
 		}
@@ -190,8 +190,8 @@ func (c *simCPU) within(from, to uint64, f func(x span, lo, hi uint64)) {
 	}
 }
 
-func (t *actor) ran(s stretch, from, to uint64) (out []known) {
-	s.cpu.within(from, to, func(x span, lo, hi uint64) {
+func (t *actor) ran(s episode, from, to uint64) (out []known) {
+	s.cpu.within(from, to, func(x cpuSpan, lo, hi uint64) {
 		k := taskKey(Running, t)
 		if x.top != nil {
 			k = *x.top
@@ -213,8 +213,8 @@ func (t *actor) ran(s stretch, from, to uint64) (out []known) {
 }
 
 // queued is behind whom a task waited for its CPU.
-func (t *actor) queued(s stretch, from, to uint64) (out []known) {
-	s.cpu.within(from, to, func(x span, lo, hi uint64) {
+func (t *actor) queued(s episode, from, to uint64) (out []known) {
+	s.cpu.within(from, to, func(x cpuSpan, lo, hi uint64) {
 		var k key
 		switch {
 		case x.top != nil:
@@ -243,7 +243,7 @@ func (t *actor) queued(s stretch, from, to uint64) (out []known) {
 }
 
 // misplaced splits a wait behind a task by whether another CPU was idle.
-func (s *stretch) misplaced(k known) (out []known) {
+func (s *episode) misplaced(k known) (out []known) {
 	if k.cause != Runnable || k.task == nil || s.To-s.From < minMisplaced {
 		return []known{k}
 	}
@@ -261,12 +261,12 @@ func (s *stretch) misplaced(k known) (out []known) {
 	return out
 }
 
-// idle is when a CPU other than that of a stretch was idle.
-func (s *stretch) idle(from, to uint64) (out []Interval) {
+// idle is when a CPU other than that of an episode was idle.
+func (s *episode) idle(from, to uint64) (out []Interval) {
 	for at := from; at < to; {
 		end := at
 		for _, c := range s.cpu.all {
-			c.within(at, to, func(x span, lo, hi uint64) {
+			c.within(at, to, func(x cpuSpan, lo, hi uint64) {
 				if x.task == nil && lo <= end {
 					end = max(end, hi)
 				}
@@ -275,7 +275,7 @@ func (s *stretch) idle(from, to uint64) (out []Interval) {
 		if end == at {
 			end = to
 			for _, c := range s.cpu.all {
-				c.within(at, to, func(x span, lo, _ uint64) {
+				c.within(at, to, func(x cpuSpan, lo, _ uint64) {
 					if x.task == nil && lo > at {
 						end = min(end, lo)
 					}
@@ -334,7 +334,7 @@ func (c *cast) follow(t *actor, from, to uint64, depth int) {
 		}
 		switch s.state {
 		case runnable:
-			s.cpu.within(lo, hi, func(x span, _, _ uint64) {
+			s.cpu.within(lo, hi, func(x cpuSpan, _, _ uint64) {
 				if x.task != nil {
 					c.in[x.task] = true
 				}
@@ -350,7 +350,7 @@ func (c *cast) follow(t *actor, from, to uint64, depth int) {
 	}
 }
 
-func (c *cast) reason(s *stretch, lo, hi uint64, depth int) {
+func (c *cast) reason(s *episode, lo, hi uint64, depth int) {
 	if s.hope != nil {
 		c.follow(s.hope.by, lo, hi, depth+1)
 	}

@@ -12,7 +12,7 @@ import (
 // verdict summarizes in one sentence where the time went.
 func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
-	b.WriteString(r.Pattern.prefix() + w.subject(r))
+	b.WriteString(r.Pattern.prefix() + w.subject(r) + w.ownLabels() + r.Behalf.text(r.DelayNS))
 	approximate := false
 	for i, g := range named(r) {
 		if i == 0 {
@@ -20,7 +20,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 		} else {
 			b.WriteString(", ")
 		}
-		b.WriteString(w.phrase(&g, pieces) + g.siteText())
+		b.WriteString(w.phrase(&g, pieces) + g.siteText() + g.parts[0].Behalf.text(g.parts[0].NS))
 		approximate = approximate || slices.ContainsFunc(g.parts, func(p Part) bool { return p.Approximate })
 		if i == 0 && g.parts[0].Cause == r.Blame.Cause && g.parts[0].By == r.Blame.By {
 			b.WriteString(w.links(r, &g))
@@ -38,6 +38,9 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 	b.WriteString(".")
 	return printable(b.String())
 }
+
+// ownLabels are those of the outlier, if it has some.
+func (w *walker) ownLabels() string { return inParens(labelText(w.outlier.Labels)) }
 
 // named returns the groups of parts that a verdict names: three at most, each of a tenth of
 // the time or more.

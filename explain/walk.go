@@ -49,6 +49,7 @@ type walker struct {
 	stack      []int    // tasks on the current path
 	idles      []idle
 	idlesKnown bool
+	asked      int // see maxAsked
 }
 
 // add appends a piece or extends the last one.

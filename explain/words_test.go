@@ -71,3 +71,10 @@ func TestEveryEvidenceIsDocumented(t *testing.T) {
 		assert.Check(t, waitOf(k.name) == wait(i) && k.words != "", "%d: %+v", i, k)
 	}
 }
+
+func readDocs(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("../docs/explain.md")
+	assert.NilError(t, err)
+	return string(data)
+}

@@ -36,6 +36,9 @@ type Names struct {
 	// Code is functions of programs in which samples found them, by CodeKey.
 	Code map[string]string `json:"code,omitempty"`
 
+	// Sockets of the tasks' processes, as far as they have some.
+	Sockets []ProcessSockets `json:"sockets,omitempty"`
+
 	// Files are the open files that system calls refer to. They go into the trace only.
 	Files []trace.FileState `json:"-"`
 }
@@ -44,6 +47,25 @@ type Names struct {
 type CgroupLimits struct {
 	Cgroup string            `json:"cgroup"`
 	Limits map[string]string `json:"limits"`
+}
+
+// ProcessSockets tells which side of its connections a process was on, shortly after the
+// freeze: TCP, and UNIX stream sockets.
+type ProcessSockets struct {
+	PID      int  `json:"pid"`
+	Listens  bool `json:"listens,omitempty"`
+	Accepted int  `json:"accepted,omitempty"` // connections that others opened
+	Opened   int  `json:"opened,omitempty"`   // connections that it opened
+	Partial  bool `json:"partial,omitempty"`  // it had more sockets than were looked at
+	// Connections are those of TCP, 64 at most.
+	Connections []Connection `json:"connections,omitempty"`
+}
+
+// Connection is an established connection of TCP. Both ends are ADDRESS:PORT.
+type Connection struct {
+	Local    string `json:"local_address"`
+	Remote   string `json:"remote_address"`
+	Accepted bool   `json:"accepted,omitempty"` // the remote side opened it
 }
 
 // CodeKey is the key of Names.Code for an address of a process.

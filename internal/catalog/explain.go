@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/tailcam/tailcam/explain"
@@ -109,6 +110,7 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
 	}
 	out.Stacks, out.User = explainStacks(o), o.Stacks.User
+	out.Labels = explainLabels(o.Labels)
 	explainKey(&out, o)
 	out.Call = trace.CallNone
 	if o.Cause == events.CauseTrigger && (o.State == "interruptible" || o.State == "uninterruptible") {
@@ -159,6 +161,25 @@ func explainKey(out *explain.Outlier, o *events.Outlier) {
 	}
 }
 
+// explainLabels returns labels as text.
+func explainLabels(labels map[string]any) map[string]string {
+	if len(labels) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(labels))
+	for name, v := range labels {
+		switch v := v.(type) {
+		case float64: // read from JSON
+			out[name] = strconv.FormatFloat(v, 'f', -1, 64)
+		case uint64: // the same number, also where JSON has rounded it
+			out[name] = strconv.FormatFloat(float64(v), 'f', -1, 64)
+		default:
+			out[name] = fmt.Sprint(v)
+		}
+	}
+	return out
+}
+
 // explainStacks returns the stacks of an outlier whose time is known.
 func explainStacks(o *events.Outlier) []explain.Stack {
 	var list []explain.Stack
@@ -193,7 +214,15 @@ func explainNames(n *snapshot.Names) explain.Names {
 	for i := range n.Limits {
 		limits[n.Limits[i].Cgroup] = n.Limits[i].Limits
 	}
+	sockets := make(map[int]explain.Sockets, len(n.Sockets))
+	for i := range n.Sockets {
+		sockets[n.Sockets[i].PID] = explainSockets(&n.Sockets[i])
+	}
 	return explain.Names{
+		Sockets: func(pid int) (explain.Sockets, bool) {
+			s, ok := sockets[pid]
+			return s, ok
+		},
 		Setting: func(name string) string { return n.Settings[name] },
 		Limit:   func(cgroup, name string) string { return limits[cgroup][name] },
 		Syscall: rules.SyscallName,
@@ -209,7 +238,7 @@ func explainNames(n *snapshot.Names) explain.Names {
 				return explain.TaskInfo{}, false
 			}
 			return explain.TaskInfo{
-				PID: t.PID, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
+				PID: t.PID, PPID: t.PPID, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
 				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 				Place: explain.Place{
 					Unit: t.Unit, Container: t.Container, ContainerName: t.ContainerName, Image: t.Image, Pod: t.Pod, Namespace: t.Namespace,
@@ -217,6 +246,14 @@ func explainNames(n *snapshot.Names) explain.Names {
 			}, true
 		},
 	}
+}
+
+func explainSockets(s *snapshot.ProcessSockets) explain.Sockets {
+	out := explain.Sockets{Listens: s.Listens, Accepted: s.Accepted, Opened: s.Opened, Partial: s.Partial}
+	for _, c := range s.Connections {
+		out.Connections = append(out.Connections, explain.Connection{Local: c.Local, Remote: c.Remote, Accepted: c.Accepted})
+	}
+	return out
 }
 
 // Explanation is a report as the files of a snapshot have it.

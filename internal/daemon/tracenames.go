@@ -27,6 +27,7 @@ const (
 	rtNamesTimeout    = 200 * time.Millisecond // of command lines, for real-time snapshots
 
 	fileNamesTimeout = time.Second
+	socketsTimeout   = 200 * time.Millisecond
 
 	maxKernelFrames = 32768
 	maxUserFrames   = 1024
@@ -90,6 +91,7 @@ func lookUpNames(hosts *process.Table, code interface {
 		}
 	}
 	addSettings(&n)
+	addSockets(&n, hosts, min(limit, socketsTimeout))
 	end := time.Now().Add(fileNamesTimeout)
 	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {
 		if len(n.Files) > maxNamedFiles || time.Now().After(end) {
@@ -104,6 +106,24 @@ func lookUpNames(hosts *process.Table, code interface {
 		}
 	}
 	return n
+}
+
+// addSockets tells which side of its connections each process of the trace is on.
+func addSockets(n *snapshot.Names, hosts *process.Table, limit time.Duration) {
+	var pids []int
+	for i := range n.Tasks {
+		if t := &n.Tasks[i]; !t.Kernel && !t.Exited {
+			pids = append(pids, t.PID)
+		}
+	}
+	slices.Sort(pids)
+	for _, s := range hosts.Sockets(slices.Compact(pids), limit) {
+		x := snapshot.ProcessSockets{PID: s.PID, Listens: s.Listens, Accepted: s.Accepted, Opened: s.Opened, Partial: s.Partial}
+		for _, c := range s.Connections {
+			x.Connections = append(x.Connections, snapshot.Connection{Local: c.Local.String(), Remote: c.Remote.String(), Accepted: c.Accepted})
+		}
+		n.Sockets = append(n.Sockets, x)
+	}
 }
 
 // kernelNames names functions by their addresses, and frames of stacks with their offsets.

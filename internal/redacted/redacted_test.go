@@ -36,7 +36,7 @@ var planted = map[string]string{
 	"container": "acacacac0123456789acacac0123456789acacac0123456789acacac01234567", "pod": "billing-7f", "namespace": "acmetenants",
 	"label": "SELECT * FROM acmeorders", "spankey": "acmeorder-99", "source": "/src/acme/ledger.c", "library": "libacmeledger.so.1",
 	"reason": "acme asked why", "log": "acme in an action's log", "workload": "acmeteam", "rulefile": "/etc/acme/rules.yaml",
-	"run": "/opt/acme/notify", "address": "3735928559",
+	"run": "/opt/acme/notify", "address": "3735928559", "peer": "10.99.88.77:50312",
 }
 
 // body makes a record with numbers and names at their offsets.
@@ -121,6 +121,7 @@ func plant(t testing.TB) string {
 		}},
 	}
 	names := snapshot.Names{
+		Sockets: []snapshot.ProcessSockets{{PID: 10, Accepted: 1, Connections: []snapshot.Connection{{Local: p["ipv4"] + ":80", Remote: p["peer"], Accepted: true}}}},
 		Version: snapshot.NamesVersion, Functions: map[string]string{"0xffffffff81000000": "hrtimer_wakeup"}, Devices: map[string]string{"8:0": "sda"},
 		Tasks: []snapshot.NamedTask{
 			{TID: 10, PID: 10, Comm: p["comm"], Cmdline: task.Cmdline, Title: p["title"], Cgroup: task.Cgroup, Container: p["container"], Policy: "SCHED_OTHER", Place: task.Place},

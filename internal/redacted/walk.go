@@ -98,6 +98,8 @@ func (c *copier) named(s, key string) string {
 		return c.cgroup(s)
 	case "container", "container_name", "image", "unit", "pod", "pod_uid", "namespace":
 		return c.p.Name(redact.Places, s)
+	case "local_address", "remote_address": // both ends have the same one
+		return c.p.Name(redact.Addresses, s)
 	case "file":
 		return c.file(s)
 	case "run":
