@@ -42,6 +42,7 @@ const (
 	bySeries
 	byLowerInstead
 	byKeyThread
+	byThaw
 )
 
 // evidences says how sure each is, and why.
@@ -74,8 +75,9 @@ var evidences = [...]struct {
 	byKernelsChoice:  {Inferred, "it slept uninterruptibly until a timer, as the kernel lets tasks wait, and as they cannot themselves"},
 	byReclaimBefore:  {Inferred, "it slept uninterruptibly until a timer, right after it had reclaimed memory of its cgroup"},
 	byDispatch:       {Inferred, "the work item that submits what a limit has held back submitted its request"},
-	bySeries:         {Inferred, "it ended the last one of the same waits, all of which had a time limit"},
+	bySeries:         {Inferred, "it ended the last one of the same waits, before which each had ended by its time limit or for a signal"},
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
+	byThaw:           {Inferred, "it was frozen when its sleep ended, since when is not recorded"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 
