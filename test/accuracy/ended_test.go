@@ -2,6 +2,7 @@ package accuracy
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tailcam/tailcam/explain"
 )
@@ -19,7 +20,7 @@ func endedScenarios() []scenario {
 		{name: "frozen-sleep", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-freezer"}, prepare: withFreezer},
 		{
 			name: "deadline", rule: trackWakeup,
-			want: want{causes: only(explain.Limited), by: "SCHED_DEADLINE", says: "its own runtime", advice: "sched_runtime"},
+			want: want{causes: only(explain.Limited), by: "SCHED_DEADLINE", says: "its own runtime", advice: "sched_runtime", within: 5 * time.Millisecond},
 		},
 		{name: "time-limit", rule: trackSyscall("poll"), want: want{causes: only(explain.Timer), by: "timer", says: "its own time limit"}},
 	}
