@@ -15,6 +15,10 @@ func (w *walker) adviseLimit(a *advised) string {
 		return w.adviseIOLimit(a)
 	case waitMemoryHigh:
 		return w.raiseMemory(a, "memory.high", "memory.high")
+	case waitMemoryMax:
+		return w.raiseMemory(a, "memory.max", "memory.max", "memory.limit_in_bytes")
+	case waitDLRuntime:
+		return fmt.Sprintf("Check sched_runtime and sched_period of %s (chrt -p %d): it wants more than its runtime of each period.", a.who.Name, a.who.TID)
 	case waitRTRuntime:
 		return fmt.Sprintf("Real-time tasks used up kernel.sched_rt_runtime_us%s of each kernel.sched_rt_period_us%s: check which of them runs that long.",
 			w.m.now("kernel.sched_rt_runtime_us"), w.m.now("kernel.sched_rt_period_us"))

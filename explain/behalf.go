@@ -204,6 +204,12 @@ func (w *walker) labelsOf(tid int, spans []span) (labels map[string]string, most
 	return labels, most, loose
 }
 
+// behalf is what a verdict says of whom the first task of a group of parts worked for.
+func (g *group) behalf() string {
+	first := &g.parts[0]
+	return first.Behalf.text(first.NS)
+}
+
 // text says it in parentheses; "" for nil. ns is how long the part is.
 func (b *Behalf) text(ns int64) string {
 	if b == nil {

@@ -36,14 +36,15 @@ func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece 
 		name = w.m.syscall(nr)
 	}
 	p.why = w.m.callText(nr, name)
+	lock := t.lockWaitAt(full.from)
 	switch wait := t.memoryWaitAt(full.from); {
-	case full.frozen || full.bits&(taskStopped|taskTraced) != 0:
+	case full.held() || wk != nil && wk.thaw:
 		return w.add(out, w.stopped(t, p, full))
 	case wait != nil:
 		inner := w.wakePieces(nil, t, p, full, nr, name)
 		p.cause, p.by, p.below = wait.cause, w.m.whoMemory(t, wait), inner
 		return w.add(out, p)
-	case nr == trace.CallException:
+	case nr == trace.CallException && lock == nil:
 		inner := w.wakePieces(nil, t, p, full, nr, name)
 		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "in a page fault", inner
 		if len(inner) > 0 && inner[0].cause == Limited {
@@ -58,15 +59,21 @@ func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece 
 		}
 		return w.add(out, p)
 	}
-	if l := t.lockWaitAt(full.from); l != nil {
-		return w.add(out, w.lockPiece(p, l, wk))
+	if lock != nil {
+		return w.add(out, w.lockPiece(p, lock, wk))
 	}
 	return w.wakePieces(out, t, p, full, nr, name)
 }
 
+// held reports whether a task does not wait, but is stopped or frozen.
+func (s *segment) held() bool { return s.frozen || s.bits&(taskStopped|taskTraced) != 0 }
+
 // wakePieces explains a wait by the wake-up that ended it.
 func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int, name string) []piece {
 	wk := full.wake
+	if w.limitedBySite(t, &p) {
+		return w.add(out, p)
+	}
 	if wk == nil {
 		return w.add(out, w.unfinishedWait(t, p, full, name))
 	}
@@ -92,6 +99,7 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 			return w.add(out, p)
 		}
 		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
+		p.wait = w.timerKind(t, wk, full, name)
 		switch {
 		case isSleep(name):
 			p.why = "sleeping in " + name
@@ -128,6 +136,12 @@ func (w *walker) stopped(t *task, p piece, full *segment) piece {
 	switch {
 	case full.frozen:
 		p.why = "frozen with its cgroup"
+	case !full.held(): // in its sleep
+		p.why, p.by, p.evidence = "frozen in its sleep with its cgroup, until it was thawed", w.m.whoQuota(t), byThaw
+		if wk := full.wake; wk.ctx == nil && wk.tid != 0 {
+			p.by = w.m.whoTask(wk.tid)
+		}
+		return p
 	case full.bits&taskTraced != 0:
 		p.why = "stopped by its tracer"
 	}
@@ -223,6 +237,8 @@ func (w *walker) taskWake(t *task, p piece, full *segment, name string) piece {
 		return p
 	case w.m.kernelThread(waker):
 		w.kernelWake(&p, waker, t.tid)
+	case full.wake.signal:
+		p.wait = waitSignal
 	case isFutex(name) || full.futex.Known():
 		w.futexWake(&p, full, name)
 	}

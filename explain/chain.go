@@ -70,7 +70,10 @@ func (w *walker) links(r *Result, first *group) string {
 	var b strings.Builder
 	last := len(w.chained) - 1
 	for i := range w.chained {
-		l := &w.chained[i]
+		l, before := &w.chained[i], first
+		if i > 0 {
+			before = &w.chained[i-1].group
+		}
 		switch {
 		case i >= maxLinks && i < last && last > maxLinks:
 			if i == maxLinks {
@@ -78,11 +81,11 @@ func (w *walker) links(r *Result, first *group) string {
 			}
 			continue
 		case i == last && last > maxLinks:
-			b.WriteString(", the last of which " + l.words() + l.siteText() + l.parts[0].Behalf.text(l.parts[0].NS))
-		case i > 0 || first.cause != Reclaim && first.cause != Compaction && first.cause != PageFault:
-			b.WriteString(", which " + l.words() + l.siteText() + l.parts[0].Behalf.text(l.parts[0].NS))
-		case l.parts[0].By != first.parts[0].By: // not done by the slow task itself
-			b.WriteString(", where it " + l.words() + l.siteText() + l.parts[0].Behalf.text(l.parts[0].NS))
+			b.WriteString(", the last of which " + l.words() + l.siteText() + l.behalf())
+		case !before.cause.encloses():
+			b.WriteString(", which " + l.words() + l.siteText() + l.behalf())
+		case l.parts[0].By != before.parts[0].By: // otherwise it says the same again
+			b.WriteString(", where it " + l.words() + l.siteText() + l.behalf())
 		}
 		if l.cut {
 			fmt.Fprintf(&b, " (what is deeper than %d levels is not followed)", maxDepth)
@@ -90,6 +93,10 @@ func (w *walker) links(r *Result, first *group) string {
 	}
 	return b.String()
 }
+
+// encloses reports whether a cause is something that a task does itself, in which it may
+// wait: what is below it is the same task's.
+func (c Cause) encloses() bool { return c == Reclaim || c == Compaction || c == PageFault }
 
 // more describes all links but the last in short: how many there are, and how long each
 // was in the way of the one before.
@@ -166,7 +173,17 @@ var linkWords = map[Cause]func(l *link, d, name string) string{
 	Task: func(l *link, d, _ string) string {
 		return "spent " + d + " " + taskWords(waitOf(l.parts[0].Wait), taskNames(&l.group), "")
 	},
-	Timer: func(_ *link, d, _ string) string { return "slept " + d + " until a timer" },
+	Timer: func(l *link, d, _ string) string {
+		switch waitOf(l.parts[0].Wait) {
+		case waitTimeLimit:
+			return "slept " + d + " until a timer, its own time limit"
+		case waitAlarm:
+			return "waited " + d + " until a timer of its process sent a signal"
+		case waitTimerFD:
+			return "waited " + d + " until the timer of a timerfd"
+		}
+		return "slept " + d + " until a timer"
+	},
 	ProtocolTimer: func(l *link, d, _ string) string {
 		return "waited " + d + " until " + protocolWords(waitOf(l.parts[0].Wait), l.parts[0].By.Name)
 	},

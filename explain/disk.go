@@ -36,6 +36,14 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 		out = w.add(out, w.limitPiece(q, r))
 		at = until
 	}
+	if until := min(r.started(), p.to); until > at && w.m.byAnother(r, p.task) {
+		// Such as a worker of io_uring: what that did before is its own path.
+		q := p
+		q.from, q.to, q.cause, q.by, q.why = at, until, Task, w.m.whoOwner(r), "before the "+text+" was queued"
+		w.descend(&q, r.tid)
+		out = w.add(out, q)
+		at = until
+	}
 	add(r.started(), BlockQueue, device, "before the "+text+" was queued", byRecords)
 	if r.insert > 0 && r.issue > at {
 		if by := w.m.busiestOther(r, at, min(r.issue, p.to)); by != nil {
@@ -147,6 +155,11 @@ func (m *model) overtook(r *request, next int) bool {
 		}
 	}
 	return false
+}
+
+// byAnother reports whether another task, which is known, has submitted a request.
+func (m *model) byAnother(r *request, tid int) bool {
+	return r.tid != 0 && r.tid != tid && r.by == nil && m.tasks[r.tid] != nil
 }
 
 // busiestOther returns the other task with the most bytes in flight on the device in an

@@ -45,6 +45,7 @@ const (
 	byQuota
 	byGap
 	byWakeAlone
+	byThaw
 )
 
 // evidences says how sure each is, and why.
@@ -77,11 +78,12 @@ var evidences = [...]struct {
 	byKernelsChoice:  {Inferred, "it slept uninterruptibly until a timer, as the kernel lets tasks wait, and as they cannot themselves"},
 	byReclaimBefore:  {Inferred, "it slept uninterruptibly until a timer, right after it had reclaimed memory of its cgroup"},
 	byDispatch:       {Inferred, "the work item that submits what a limit has held back submitted its request"},
-	bySeries:         {Inferred, "it ended the last one of the same waits, all of which had a time limit"},
+	bySeries:         {Inferred, "it ended the last one of the same waits, before which each had ended by its time limit or for a signal"},
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
 	byQuota:          {Inferred, "a CPU quota was used up there, and whether it is the task's is not known"},
 	byGap:            {Inferred, "records of some CPU are missing, on which it may have run meanwhile"},
 	byWakeAlone:      {Inferred, "a timer woke it, and how it went to sleep is not recorded"},
+	byThaw:           {Inferred, "it was frozen when its sleep ended, since when is not recorded"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

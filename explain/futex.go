@@ -20,6 +20,10 @@ const (
 	waitSemaphore
 	waitParked
 	waitFutex
+	waitSignal
+	waitTimeLimit
+	waitAlarm
+	waitTimerFD
 	waitSYN
 	waitDataAgain
 	waitDelayedACK
@@ -32,6 +36,8 @@ const (
 	waitIODelay
 	waitMemoryHigh
 	waitRTRuntime
+	waitDLRuntime
+	waitMemoryMax
 	waitDelay
 	waitKernelMutex
 	waitKernelRead
@@ -53,6 +59,10 @@ var waits = [...]struct{ name, words string }{
 	waitSemaphore:   {"semaphore", "on a semaphore"},
 	waitParked:      {"parked", "parked in a queue"},
 	waitFutex:       {"futex", "on a futex"},
+	waitSignal:      {"signal", "a signal"},
+	waitTimeLimit:   {"time_limit", "its own time limit"},
+	waitAlarm:       {"alarm", "a signal that its process had set a timer for"},
+	waitTimerFD:     {"timerfd", "a timerfd"},
 	waitSYN:         {"syn_again", "TCP sent the SYN again"},
 	waitDataAgain:   {"data_again", "TCP sent data again"},
 	waitDelayedACK:  {"delayed_ack", "TCP sent a delayed acknowledgement"},
@@ -65,6 +75,8 @@ var waits = [...]struct{ name, words string }{
 	waitIODelay:     {"io_delay", "the I/O controller"},
 	waitMemoryHigh:  {"memory_high", "the limit memory.high"},
 	waitRTRuntime:   {"rt_runtime", "the limit sched_rt_runtime_us"},
+	waitDLRuntime:   {"dl_runtime", "its own runtime of SCHED_DEADLINE, which was used up or given back for the period"},
+	waitMemoryMax:   {"memory_max", "the limit memory.max"},
 	waitDelay:       {"kernel_delay", "a delay of the kernel"},
 	waitKernelMutex: {"kernel_mutex", "a mutex of the kernel"},
 	waitKernelRead:  {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},

@@ -100,8 +100,12 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
 		r := &c.runs[n-1]
 		r.to = max(ev.Time, r.from)
-		if r.assumed && r.tid == ev.TID {
+		switch {
+		case r.tid != ev.TID || r.tid == 0:
+		case r.assumed:
 			r.prio = b.PrevPrio
+		default:
+			r.prio = min(r.prio, b.PrevPrio) // it may change while the task runs
 		}
 		if r.to <= m.from {
 			c.runs = c.runs[:n-1]
@@ -190,7 +194,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		return
 	}
 	w := m.wakeAt(ev, c)
-	w.local = b.Local()
+	w.local, w.signal, w.thaw = b.Local(), b.Signal(), b.Thaw()
 	if w.ctx == nil {
 		if w.ctx = m.wakeContext(b); w.ctx == nil {
 			c.taskAt = ev.Time

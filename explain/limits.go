@@ -57,6 +57,23 @@ func (w *walker) limited(t *task, p *piece, full *segment, call string) bool {
 	return true
 }
 
+// limitedBySite explains a wait whose place in the kernel is that of a limit, whoever woke it.
+func (w *walker) limitedBySite(t *task, p *piece) bool {
+	if p.site.Site == nil || p.site.Limit == "" {
+		return false
+	}
+	p.cause, p.wait = Limited, waitOf(p.site.Limit)
+	switch p.wait {
+	case waitDirtyPages:
+		p.by = w.m.whoIsWritten(p.from, p.to)
+	case waitMemoryHigh, waitMemoryMax:
+		p.by = w.m.whoMemory(t, &memoryWait{memcg: true})
+	default:
+		p.by = w.m.whoIOCgroup(t)
+	}
+	return true
+}
+
 // reclaimedBefore reports whether a task has just reclaimed memory of its cgroup.
 func (t *task) reclaimedBefore(at uint64) bool {
 	for i := len(t.memoryWaits) - 1; i >= 0; i-- {
@@ -115,7 +132,7 @@ func (w *walker) limitPiece(p piece, r *request) piece {
 
 // limitWords describes by what a task was held up.
 func limitWords(k wait, name string) string {
-	if k == waitDelay || k == waitRTRuntime {
+	if k == waitDelay || k == waitRTRuntime || k == waitDLRuntime {
 		return waits[k].words
 	}
 	return waits[k].words + " of " + name

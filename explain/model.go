@@ -62,6 +62,8 @@ type wake struct {
 	request *request // just completed there
 	near    bool     // request: by the time alone
 	local   bool     // network: received within a system call of the task
+	signal  bool     // the task had a signal to take
+	thaw    bool     // the task was frozen in its sleep until then
 	burst   *int     // tasks that the same task woke at once
 	work    *work    // executed by the task
 	sender  int      // network: local sender of the packet, or 0

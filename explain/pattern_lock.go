@@ -249,6 +249,9 @@ func (l *look) retryLoop() *finding {
 		return nil
 	}
 	x := l.timedSeries(t, func(s *segment) bool {
+		if l.seriesEnd(t, s) != nil {
+			return false // it was woken in the end
+		}
 		if s.futex.Known() {
 			return s.futex.Timed()
 		}

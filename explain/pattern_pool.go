@@ -72,7 +72,7 @@ func (l *look) idleIn(t *task, from, to uint64) (ns uint64) {
 		if s.state != blocked {
 			return
 		}
-		if wk := s.wake; wk != nil && (wk.request != nil || wk.ctx != nil && isTimer(wk.ctx)) {
+		if wk := s.wake; wk != nil && (wk.request != nil || wk.ctx != nil && isTimer(wk.ctx) && !l.timed(s)) {
 			return // its request's disk, or its own time
 		}
 		if nr, name := t.callAt(s); isSleep(name) || isSleep(l.m.syscall(nr)) {

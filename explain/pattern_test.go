@@ -41,9 +41,12 @@ func lockHeld(prio, hog int, wait trace.Switch) func(s *script) {
 	}
 }
 
-// poolTrace: the victim waits for worker 22; idle: another worker has nothing to do; alone:
-// nobody else is served.
-func poolTrace(idle, alone bool) func(s *script) {
+// timedFutex is how a thread waits for work that it does not mind if it does not come.
+var timedFutex = trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWaitBitset, 0, false, true)}
+
+// poolTrace: the victim waits for worker 22; idle: how another worker leaves its CPU, which a
+// timer gives it back; nil: it does not; alone: nobody else is served.
+func poolTrace(idle *trace.Switch, alone bool) func(s *script) {
 	named := func(n int) trace.Switch {
 		return trace.Switch{NextComm: trace.MakeComm("worker"), NextPID: 20, PrevState: 1}
 	}
@@ -64,9 +67,10 @@ func poolTrace(idle, alone bool) func(s *script) {
 		run(310, 2, 0, 22)
 		s.swap(400, 3, 0, 30, sleeps(0)).swap(450, 3, 30, 0, waitsFor(trace.FutexWaitBitset, 0, false))
 		s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, waitsFor(trace.FutexWaitBitset, 0, false))
-		if idle {
-			w := waitsFor(trace.FutexWaitBitset, 0, false)
-			s.swap(2000, 1, 21, 0, w)
+		if idle != nil {
+			s.swap(2000, 1, 21, 0, *idle)
+			s.add(8000, trace.HrtimerEntry, 1, 0, trace.Hrtimer{Function: 9}).wake(8001, 1, 0, 21, 1).add(8002, trace.HrtimerExit, 1, 0, trace.Hrtimer{})
+			run(8010, 1, 0, 21)
 		}
 		if !alone {
 			s.wake(9000, 2, 22, 30, 3)
@@ -192,9 +196,10 @@ var patternCases = []patternCase{
 	{name: "another process ran", trace: interpreter(3, 80), want: "", end: 16500, user: []string{"take_gil"}, advice: "CPU time of"},
 	{name: "one timed wait", trace: interpreter(1, victim), want: "", end: 6400, user: []string{"take_gil"}, advice: "CPU time of"},
 
-	{name: "pool", trace: poolTrace(false, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
-	{name: "pool with an idle thread", trace: poolTrace(true, false), want: "", advice: "CPU time of worker 22"},
-	{name: "pool that served nobody else", trace: poolTrace(false, true), want: "", advice: "CPU time of worker 22"},
+	{name: "pool", trace: poolTrace(nil, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
+	{name: "pool with an idle thread", trace: poolTrace(&timedFutex, false), want: "", advice: "CPU time of worker 22"},
+	{name: "pool with a thread that sleeps", trace: poolTrace(&trace.Switch{PrevState: 1, Call: 230}, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
+	{name: "pool that served nobody else", trace: poolTrace(nil, true), want: "", advice: "CPU time of worker 22"},
 
 	{name: "retries", want: RetryLoop, advice: "again and again", sure: Inferred, trace: func(s *script) {
 		s.swap(500, 0, 0, victim, sleeps(0))

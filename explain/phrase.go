@@ -73,7 +73,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		}
 		return d + " " + taskWords(p.wait, name, p.why)
 	case Timer:
-		return d + " asleep until a timer" + inParens(p.why)
+		return d + timerWords(p.wait, p.why)
 	case ProtocolTimer:
 		return d + " until " + protocolWords(p.wait, first.By.Name) + inParens(p.why)
 	case Limited:

@@ -50,6 +50,8 @@ func (w *walker) runnableBehindTask(out []piece, t *task, s, full *segment, from
 	case tid < 0:
 		p.cause, p.reason = Unexplained, w.m.unknownReason(from)
 		p.why = p.reason
+	case t.prioIn(s) < 0 && (tid == 0 || prio > t.prioIn(s)) && full.preempted && full.to-full.from > minRTLimit:
+		p.cause, p.wait, p.by, p.evidence = Limited, waitDLRuntime, w.m.whoSelf("SCHED_DEADLINE"), byLowerInstead
 	case (tid == 0 || prio >= realTime) && t.isRealTime(s) && full.preempted && full.to-full.from > minRTLimit:
 		p.cause, p.wait, p.by, p.evidence = Limited, waitRTRuntime, w.m.whoSelf("rt"), byLowerInstead
 	case tid == 0:

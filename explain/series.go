@@ -11,6 +11,9 @@ var timedCalls = []string{
 	"mq_timedreceive", "mq_timedsend", "io_getevents",
 }
 
+// interrupted reports whether a signal ended a wait, which says nothing of what was waited for.
+func (s *segment) interrupted() bool { return s.state == blocked && s.wake != nil && s.wake.signal }
+
 // timed reports whether a wait can end by a time limit that its program chose for it.
 func (w *walker) timed(s *segment) bool {
 	return s.state == blocked && (s.futex.Timed() || slices.Contains(timedCalls, w.m.syscall(int(s.call))))
@@ -23,11 +26,11 @@ func (s *segment) byTimer() bool {
 		wk.ctx.kind == KindSoftirq && (wk.ctx.number == softirqTimer || wk.ctx.number == softirqHrtimer))
 }
 
-// seriesEnd returns what ended a series of waits with a time limit, of which full is one
-// that a timer ended: the task had asked for the same again and again, until somebody
-// gave way. Nil: it did not wait again, or nobody did within the history.
+// seriesEnd returns what ended a series of waits, of which full is one that a time limit or a
+// signal ended: the task asked for the same again and again, until somebody gave way. Who
+// sent the signals took no part. Nil: it did not wait again, or nobody did within the history.
 func (w *walker) seriesEnd(t *task, full *segment) *wake {
-	if !w.timed(full) || !full.byTimer() {
+	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) {
 		return nil
 	}
 	if t.series == nil {
@@ -41,7 +44,7 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 }
 
 // findSeries returns, for each segment of a task, the last wait of the series that it is
-// in, if that did not end by its limit; -1: none.
+// in, if that did not end by its limit or for a signal; -1: none.
 func (w *walker) findSeries(t *task) []int32 {
 	ends := make([]int32, len(t.segments))
 	next := -1 // the wait after this one
@@ -50,11 +53,16 @@ func (w *walker) findSeries(t *task) []int32 {
 		if ends[i] = -1; s.state != blocked {
 			continue
 		}
+		again := next >= 0 && w.sameSeries(s, &t.segments[next])
 		switch {
-		case !w.timed(s) || s.wake == nil:
+		case s.wake == nil || s.held() || s.wake.thaw:
+		case s.interrupted():
+			if again {
+				ends[i] = ends[next]
+			}
 		case !s.byTimer():
 			ends[i] = int32(i)
-		case next >= 0 && sameSeries(s, &t.segments[next]):
+		case again && w.timed(s) && w.timed(&t.segments[next]):
 			ends[i] = ends[next]
 		}
 		next = i
@@ -64,9 +72,13 @@ func (w *walker) findSeries(t *task) []int32 {
 
 // sameSeries reports whether a task waits in b for what it waited for in a, and did little
 // else in between.
-func sameSeries(a, b *segment) bool {
-	return a.call == b.call && a.futex.Op() == b.futex.Op() && (b.from-a.to)*4 <= a.to-a.from
+func (w *walker) sameSeries(a, b *segment) bool {
+	same := a.call == b.call && a.futex.Op() == b.futex.Op() || a.interrupted() && w.m.syscall(int(b.call)) == restartCall
+	return same && !b.held() && (b.from-a.to)*4 <= a.to-a.from
 }
+
+// restartCall is how the kernel goes on with calls that have a time limit, after a signal.
+const restartCall = "restart_syscall"
 
 // inSeries explains a wait by what ended the series that it is part of.
 func (w *walker) inSeries(t *task, p piece, full *segment, nr int, name string, end *wake) []piece {

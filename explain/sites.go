@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/tailcam/tailcam/explain/waitsites"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -131,6 +132,7 @@ type activity struct {
 	waits   map[waitsites.Match]uint64 // ns
 	works   map[Site]int               // samples
 	samples int
+	within  map[*waitsites.Site]map[string]int // samples that have a site in their stack, by its function
 }
 
 // locate says of each part where its task waited, or what the task did that ran, if that is
@@ -153,6 +155,9 @@ func (w *walker) locate(parts []Part, pieces []piece, roots bool) {
 			if n*2 >= a.samples && p.Site.NS == 0 && (n > p.Site.Samples || n == p.Site.Samples && site.Function < p.Site.Function) {
 				p.Site = Site{Function: site.Function, Words: site.Words, Samples: n, Of: a.samples}
 			}
+		}
+		if s, ok := a.around(); ok && (p.Site.Function == "" || p.Site.Of > 0 && waitsites.General(p.Site.Function)) {
+			p.Site = s
 		}
 	}
 }
@@ -182,8 +187,54 @@ func (w *walker) visit(pieces []piece, roots bool, found map[partKey]*activity) 
 			if site := w.m.work(&list[j].Stack); site.Function != "" {
 				a.works[site]++
 			}
+			a.enclose(w.m.frames(&list[j].Stack), list[j].User)
 		}
 	}
+}
+
+// enclose notes what a sampled stack of the kernel is within.
+func (a *activity) enclose(frames []string, user bool) {
+	if user {
+		return
+	}
+	for _, site := range waitsites.Works(frames) {
+		by := a.within[site.Site]
+		if by == nil {
+			if a.within == nil {
+				a.within = map[*waitsites.Site]map[string]int{}
+			}
+			by = map[string]int{}
+			a.within[site.Site] = by
+		}
+		by[site.Function]++
+	}
+}
+
+// around is what half of the samples or more are within, such as a core dump, which is made
+// of many things: of those that say the same, the function that most are in. What is general
+// gives way.
+func (a *activity) around() (best Site, ok bool) {
+	for site, by := range a.within {
+		s := Site{Words: site.Words, Of: a.samples}
+		most := 0
+		for function, n := range by {
+			if s.Samples += n; n > most || n == most && function < s.Function {
+				s.Function, most = function, n
+			}
+		}
+		if s.Samples*2 >= a.samples && s.better(&best) {
+			best, ok = s, true
+		}
+	}
+	return best, ok
+}
+
+// better reports whether a place of samples says more than another, or as much of more.
+func (s *Site) better(than *Site) bool {
+	if mine, theirs := waitsites.General(s.Function), waitsites.General(than.Function); mine != theirs || than.Function == "" {
+		return than.Function == "" || theirs
+	}
+	return s.Samples > than.Samples || s.Samples == than.Samples && s.Function < than.Function
 }
 
 // samples lists those of the task that ran in a piece: itself, or the one that it waited
@@ -213,12 +264,24 @@ func (m *model) work(s *trace.Stack) Site {
 		return Site{}
 	}
 	if s.User {
-		return Site{Function: waitsites.Function(frames[0])}
+		return Site{Function: userFunction(frames[0])}
 	}
 	if site, ok := waitsites.Work(frames); ok {
 		return Site{Function: site.Function, Words: site.Words}
 	}
 	return Site{Function: waitsites.Function(frames[0])}
+}
+
+// userFunction is the function of a frame of a program, without the offset: dots are part of
+// names there, as in "main.(*server).handle" of Go.
+func userFunction(frame string) string {
+	if i := strings.LastIndex(frame, "+0x"); i > 0 {
+		frame = frame[:i]
+	}
+	if strings.HasPrefix(frame, "0x") {
+		return ""
+	}
+	return frame
 }
 
 // siteText is what a verdict says of the place of a group of parts, if one has most of it.

@@ -18,17 +18,19 @@ const (
 	fnDelayedACK
 	fnIOCost
 	fnDispatch
+	fnAlarm
+	fnTimerFD
 )
 
 var timerNames = func() Names {
 	n := caseNames
 	n.Syscall = func(nr int) string {
-		return map[int]string{0: "read", 1: "write", 7: "poll", 42: "connect", 202: "futex"}[nr]
+		return map[int]string{0: "read", 1: "write", 7: "poll", 42: "connect", 202: "futex", 219: "restart_syscall", 230: "clock_nanosleep"}[nr]
 	}
 	n.Function = func(a uint64) string {
 		return map[uint64]string{
 			fnSleep: "hrtimer_wakeup", fnTimeout: "process_timeout", fnWrite: "tcp_write_timer", fnDelayedACK: "tcp_delack_timer",
-			fnIOCost: "iocg_waitq_timer_fn", fnDispatch: "blk_throtl_dispatch_work_fn",
+			fnIOCost: "iocg_waitq_timer_fn", fnDispatch: "blk_throtl_dispatch_work_fn", fnAlarm: "it_real_fn", fnTimerFD: "timerfd_tmrproc",
 		}[a]
 	}
 	return n
@@ -263,7 +265,9 @@ func TestLimits(t *testing.T) {
 			name: "real-time tasks", cause: Limited, wait: "rt_runtime", says: "10.0 ms held up by the limit sched_rt_runtime_us", not: "lower priority",
 			trace: func(s *script) {
 				lose := func(us uint64, from, to int, state trace.Switch) {
-					state.PrevPrio, state.NextPrio = 49, 120
+					if state.PrevPrio, state.NextPrio = 49, 120; from == other {
+						state.PrevPrio = 120
+					}
 					state.NextTID, state.NextPID, state.Call = to, to, trace.CallNone
 					s.add(us, trace.SchedSwitch, 0, from, state)
 				}
@@ -300,10 +304,10 @@ func TestSeries(t *testing.T) {
 	for _, c := range []timerCase{
 		{name: "futex", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: series(turn, 5, woken)},
 		{name: "poll", cause: Task, says: "10.0 ms waiting in poll for other 2", trace: series(poll, 5, woken)},
-		{name: "much else in between", cause: Timer, says: "asleep until a timer", trace: series(turn, 1200, woken)},
+		{name: "much else in between", cause: Timer, wait: "time_limit", says: "asleep until a timer", trace: series(turn, 1200, woken)},
 		{name: "without a limit", cause: Timer, says: "asleep until a timer", trace: series(untimed, 5, woken)},
 		{
-			name: "nobody gave way", cause: Timer, says: "asleep until a timer", not: "other",
+			name: "nobody gave way", cause: Timer, wait: "time_limit", says: "asleep until a timer, its own time limit", not: "other",
 			trace: series(turn, 5, func(s *script) { s.expire(10999, fnSleep, trace.TCPTimer{}, victim) }),
 		},
 	} {

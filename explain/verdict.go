@@ -20,7 +20,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 		} else {
 			b.WriteString(", ")
 		}
-		b.WriteString(w.phrase(&g, pieces) + g.siteText() + g.parts[0].Behalf.text(g.parts[0].NS))
+		b.WriteString(w.phrase(&g, pieces) + g.siteText() + g.behalf())
 		approximate = approximate || slices.ContainsFunc(g.parts, func(p Part) bool { return p.Approximate })
 		if i == 0 && g.parts[0].Cause == r.Blame.Cause && g.parts[0].By == r.Blame.By {
 			b.WriteString(w.links(r, &g))

@@ -378,6 +378,8 @@ const (
 	WakerNumber  = 0x3fff
 	WakerLocal   = 0x2000
 	WakerRemote  = 4096
+	WakerSignal  = 0x10000
+	WakerThaw    = 0x20000
 )
 
 // RunSegment is struct run_segment, outlier.h.

@@ -52,6 +52,9 @@ enum waker_context {
 	/* Of a softirq that deals with packets: */
 	WAKER_LOCAL = 1 << 13,	/* this machine sent them, probably the waker, in a system call */
 	WAKER_REMOTE = 1 << 12, /* or anybody else */
+	/* Of records alone: */
+	WAKER_SIGNAL = 1 << 16, /* it has a signal for the task that it wakes */
+	WAKER_THAW = 1 << 17,	/* that was frozen in its sleep */
 };
 
 /* Who ran on a CPU from start_ns on, until the next segment's start. */

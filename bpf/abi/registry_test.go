@@ -170,6 +170,8 @@ var goConstants = map[string]uint64{
 	"WAKER_NUMBER":          uint64(WakerNumber),
 	"WAKER_LOCAL":           uint64(WakerLocal),
 	"WAKER_REMOTE":          uint64(WakerRemote),
+	"WAKER_SIGNAL":          uint64(WakerSignal),
+	"WAKER_THAW":            uint64(WakerThaw),
 	"MAX_PAIRS":             uint64(MaxPairs),
 	"PAIR_PARTS":            uint64(PairParts),
 	"PAIR_LABELS":           uint64(PairLabels),

@@ -119,6 +119,18 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED: that of its group on its CPU */
 } CORE;
 
+typedef struct {
+	unsigned long sig[1];
+} CORE sigset_t;
+
+struct sigpending {
+	sigset_t signal;
+} CORE;
+
+struct signal_struct {
+	struct sigpending shared_pending;
+} CORE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -132,6 +144,9 @@ struct task_struct {
 	unsigned int in_iowait : 1;
 	int softirq_disable_cnt; /* with CONFIG_PREEMPT_RT */
 	unsigned long jobctl;
+	struct signal_struct *signal;
+	sigset_t blocked;
+	struct sigpending pending;
 	int pid;
 	int tgid;
 	u64 start_boottime;

@@ -120,6 +120,26 @@ static __always_inline void record_switch(void *ctx, struct task_struct *prev, u
 	record_short(ctx, &r);
 }
 
+/*
+ * Whether p is woken for a signal, or by a thaw. complete_signal() makes a
+ * signal pending before it wakes who shall take it; timers send some from
+ * interrupts, packets none. A freezer changes the state of tasks that sleep
+ * without waking them, and what wakes them meanwhile is kept until they thaw
+ * (kernel/freezer.c, 6.1+).
+ */
+static __always_inline u32 wake_reason(struct task_struct *p, u32 context)
+{
+	u32 state = p->__state;
+	unsigned long pending;
+
+	if (state & TASK_FROZEN)
+		return WAKER_THAW;
+	if (!(state & TASK_INTERRUPTIBLE) || (context && context != WAKER_HRTIMER))
+		return 0;
+	pending = p->pending.signal.sig[0] | p->signal->shared_pending.signal.sig[0];
+	return pending & ~p->blocked.sig[0] ? WAKER_SIGNAL : 0;
+}
+
 static __always_inline void record_wake(void *ctx, u16 type, struct task_struct *p, struct task_struct *waker,
 					u32 context, u32 cpu, u64 now)
 {
@@ -132,7 +152,7 @@ static __always_inline void record_wake(void *ctx, u16 type, struct task_struct 
 	r.wake.pid = p->tgid;
 	r.wake.prio = p->prio;
 	r.wake.target_cpu = p->thread_info.cpu;
-	r.wake.context = context;
+	r.wake.context = context | (type == REC_WAKING ? wake_reason(p, context) : 0);
 	record_short(ctx, &r);
 }
 

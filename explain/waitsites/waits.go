@@ -3,7 +3,7 @@ package waitsites
 // waits are where tasks wait. Words complete "waiting" or stand after a colon.
 var waits = []areaSites{
 	{Area{Name: "dirty pages and writeback"}, []Site{
-		{Functions: []string{"balance_dirty_pages", "balance_dirty_pages_ratelimited_flags", "balance_dirty_pages_ratelimited"}, Words: "a throttled writer: more is written than the disk takes", Advice: "Limit who writes most (io.max of its cgroup), or let writeback begin sooner (vm.dirty_background_bytes)."},
+		{Functions: []string{"balance_dirty_pages", "balance_dirty_pages_ratelimited_flags", "balance_dirty_pages_ratelimited"}, Limit: "dirty_pages", Words: "a throttled writer: more is written than the disk takes", Advice: "Limit who writes most (io.max of its cgroup), or let writeback begin sooner (vm.dirty_background_bytes)."},
 		{Functions: []string{"wb_wait_for_completion"}, Words: "until writeback of a file system is through"},
 		{Functions: []string{"sync_inodes_sb"}, Words: "until all files of a file system are written, as sync asks"},
 		{Functions: []string{"inode_wait_for_writeback"}, Words: "until others have written that file", general: true},
@@ -13,12 +13,12 @@ var waits = []areaSites{
 		{Functions: []string{"__filemap_fdatawait_range", "filemap_fdatawait_range", "filemap_fdatawait_range_keep_errors", "filemap_fdatawait_keep_errors", "file_write_and_wait_range", "filemap_write_and_wait_range"}, Words: "until data of a file is written to the disk"},
 	}},
 	{Area{Name: "memory"}, []Site{
-		{Functions: []string{"mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"}, Words: "throttled, as its cgroup uses more than memory.high", Advice: "Raise memory.high of its cgroup, or check what uses it."},
+		{Functions: []string{"mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"}, Limit: "memory_high", Words: "throttled, as its cgroup uses more than memory.high", Advice: "Raise memory.high of its cgroup, or check what uses it."},
 		{Functions: []string{"reclaim_throttle"}, Words: "until others have freed memory"},
 		{Functions: []string{"throttle_direct_reclaim"}, Words: "until kswapd has freed memory: nearly none is left", Advice: "The machine is short of memory; vm.min_free_kbytes lets kswapd begin sooner."},
 		{Functions: []string{"try_to_free_pages", "do_try_to_free_pages", "shrink_lruvec", "shrink_folio_list"}, Words: "reclaiming memory", Obvious: true},
 		{Functions: []string{"try_to_free_mem_cgroup_pages", "try_charge_memcg"}, Words: "reclaiming memory of its cgroup", Obvious: true},
-		{Functions: []string{"mem_cgroup_oom_synchronize", "mem_cgroup_out_of_memory"}, Words: "until a task of its cgroup is killed for lack of memory", Advice: "Raise memory.max of its cgroup, or check what uses it."},
+		{Functions: []string{"mem_cgroup_oom_synchronize", "mem_cgroup_out_of_memory"}, Limit: "memory_max", Words: "until its cgroup has memory again: all that it may use is used", Advice: "Raise memory.max of its cgroup, or check what uses it."},
 		{Functions: []string{"mem_cgroup_resize_max", "memory_max_write", "memory_high_write"}, Words: "until a cgroup is below its new limit of memory"},
 		{Functions: []string{"out_of_memory", "pagefault_out_of_memory"}, Words: "until a task is killed for lack of memory"},
 		{Functions: []string{"try_to_compact_pages", "compact_zone", "isolate_migratepages_block"}, Words: "compacting memory", Obvious: true},
@@ -44,8 +44,8 @@ var waits = []areaSites{
 	{Area{Name: "block"}, []Site{
 		{Functions: []string{"blk_mq_get_tag"}, Words: "until the device takes another request: its queue is full", Advice: "Check who keeps the device busy; nr_requests and queue_depth of the device bound what is in its queue."},
 		{Functions: []string{"rq_qos_wait", "wbt_wait"}, Words: "held back by writeback throttling", Advice: "wbt_lat_usec of the disk's queue sets the latency that it aims at; 0 turns it off."},
-		{Functions: []string{"blkcg_maybe_throttle_current"}, Words: "throttled by the I/O limits of its cgroup", Advice: "Check io.latency, io.cost.qos and io.weight of its cgroup."},
-		{Functions: []string{"ioc_rqos_throttle"}, Words: "throttled by the I/O weight of its cgroup (io.cost)", Advice: "Check io.weight of its cgroup, and io.cost.qos."},
+		{Functions: []string{"blkcg_maybe_throttle_current"}, Limit: "io_delay", Words: "throttled by the I/O limits of its cgroup", Advice: "Check io.latency, io.cost.qos and io.weight of its cgroup."},
+		{Functions: []string{"ioc_rqos_throttle"}, Limit: "io_delay", Words: "throttled by the I/O weight of its cgroup (io.cost)", Advice: "Check io.weight of its cgroup, and io.cost.qos."},
 		{Functions: []string{"submit_bio_wait"}, Words: "for a request that it sent to a disk", Obvious: true},
 		{Functions: []string{"blkdev_issue_flush"}, Words: "until a disk has written its cache to its medium"},
 		{Functions: []string{"blkdev_issue_discard", "blkdev_issue_zeroout", "blkdev_issue_secure_erase"}, Words: "until a disk has discarded or zeroed blocks"},

@@ -22,6 +22,9 @@ type Site struct {
 	// Advice is what to check or change; "": nothing in general.
 	Advice string
 
+	// Limit is which limit it is, as the explanation calls it, such as memory_high; "": none.
+	Limit string
+
 	// Obvious: it says no more than what else is known of the wait, such as the system call.
 	Obvious bool
 
@@ -78,6 +81,26 @@ func Wait(frames []string) (Match, bool) { return find(lookup().waits, frames) }
 
 // Work finds what a task does, by a kernel stack of it while it runs, likewise.
 func Work(frames []string) (Match, bool) { return find(lookup().works, frames) }
+
+// General reports whether a function of a running task gives way to what it is called by.
+func General(function string) bool {
+	s := lookup().works[function]
+	return s != nil && s.general
+}
+
+// Works lists what a task does, by a kernel stack of it while it runs: each site once, by its
+// innermost frame.
+func Works(frames []string) (all []Match) {
+	for i, frame := range frames {
+		name := Function(frame)
+		s := lookup().works[name]
+		if s == nil || s.leaf && i > 0 || slices.ContainsFunc(all, func(m Match) bool { return m.Site == s }) {
+			continue
+		}
+		all = append(all, Match{s, name})
+	}
+	return all
+}
 
 func find(sites map[string]*Site, frames []string) (m Match, ok bool) {
 	for i, frame := range frames {

@@ -184,7 +184,7 @@ type Wake struct {
 	TID, PID  int
 	Prio      int // kernel priority
 	TargetCPU int
-	Context   uint32 // what ran on top of the waker, as Runs gives it; 0: nothing that is known
+	Context   uint32 // what ran on top of the waker, as Runs gives it, and why, as Signal and Thaw; 0: nothing that is known
 }
 
 // Runs takes Context apart: what ran on top of the waker was what IRQEntry, SoftirqEntry or
@@ -194,7 +194,7 @@ func (w *Wake) Runs() (kind Type, number int) {
 	if number = int(w.Context & abi.WakerNumber); number == abi.WakerNumber {
 		number = -1
 	}
-	switch w.Context &^ abi.WakerNumber {
+	switch w.Context &^ (abi.WakerNumber | abi.WakerSignal | abi.WakerThaw) {
 	case abi.WakerSoftirq:
 		if number >= 0 {
 			number &^= abi.WakerLocal | abi.WakerRemote
@@ -214,6 +214,12 @@ func (w *Wake) Local() bool {
 	kind, number := w.Runs()
 	return kind == SoftirqEntry && number >= 0 && w.Context&abi.WakerLocal != 0
 }
+
+// Signal reports whether the task had a signal to take when it was woken, which mostly was why.
+func (w *Wake) Signal() bool { return w.Context&abi.WakerSignal != 0 }
+
+// Thaw reports whether the task was frozen in its sleep until then.
+func (w *Wake) Thaw() bool { return w.Context&abi.WakerThaw != 0 }
 
 // Migrate is SchedMigrate.
 type Migrate struct {

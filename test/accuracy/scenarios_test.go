@@ -43,7 +43,7 @@ func TestScenarios(t *testing.T) {
 	}
 	alone(t)
 	shared := &resources{t: t}
-	list := append(scenarios(shared), timerScenarios(shared)...)
+	list := append(append(scenarios(shared), timerScenarios(shared)...), endedScenarios()...)
 	c := watch(t, rules(list), "--recorder-events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,sample")
 	var rows []row
 	for i := range list {

@@ -194,7 +194,7 @@ int main(int argc, char **argv)
 {
 	static const struct scenario *const lists[] = {
 		cpu_scenarios,	held_scenarios,	   wait_scenarios,  peer_scenarios,
-		disk_scenarios, pattern_scenarios, timer_scenarios,
+		disk_scenarios, pattern_scenarios, timer_scenarios, ended_scenarios,
 	};
 	char line[8];
 

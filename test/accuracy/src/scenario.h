@@ -82,6 +82,6 @@ struct scenario {
 };
 
 extern const struct scenario cpu_scenarios[], held_scenarios[], wait_scenarios[], peer_scenarios[], disk_scenarios[],
-	pattern_scenarios[], timer_scenarios[];
+	pattern_scenarios[], timer_scenarios[], ended_scenarios[];
 
 #endif
