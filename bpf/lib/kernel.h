@@ -119,6 +119,13 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED: that of its group on its CPU */
 } CORE;
 
+struct mm_struct {
+	unsigned long start_code;
+	unsigned long start_stack;
+	unsigned long arg_start;
+	unsigned long arg_end;
+} CORE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -134,6 +141,9 @@ struct task_struct {
 	unsigned long jobctl;
 	int pid;
 	int tgid;
+	struct mm_struct *mm;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
 	u64 start_boottime;
 	unsigned long nvcsw; /* times that it left its CPU */
 	unsigned long nivcsw;
