@@ -32,7 +32,7 @@ RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./in
 	./internal/overrides ./internal/lockfile
 UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/fleet ./test/packages ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
-C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
+C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/support/threadctx/src/*.h test/support/threadctx/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
 	internal/symbols/testdata/*.c internal/trigger/testdata/*.c test/e2e/daemon/testdata/*.c)
 
 .PHONY: help

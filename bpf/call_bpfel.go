@@ -16,84 +16,87 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CallMapBank0              = "bank0"
-	CallMapBank1              = "bank1"
-	CallMapCallKeys           = "call_keys"
-	CallMapCallScratches      = "call_scratches"
-	CallMapCallSlots          = "call_slots"
-	CallMapChunks             = "chunks"
-	CallMapClassKeys          = "class_keys"
-	CallMapCpus               = "cpus"
-	CallMapDistributions      = "distributions"
-	CallMapDueSlots           = "due_slots"
-	CallMapGlobs              = "globs"
-	CallMapGrowths            = "growths"
-	CallMapHistogramRules     = "histogram_rules"
-	CallMapKeyGlobs           = "key_globs"
-	CallMapMoreCallSlots      = "more_call_slots"
-	CallMapMoreKeys           = "more_keys"
-	CallMapNoProgress         = "no_progress"
-	CallMapOutliers           = "outliers"
-	CallMapOverrides          = "overrides"
-	CallMapProgresses         = "progresses"
-	CallMapRecordRings        = "record_rings"
-	CallMapRecords            = "records"
-	CallMapRingUses           = "ring_uses"
-	CallMapRuleStates         = "rule_states"
-	CallMapRules              = "rules"
-	CallMapScratches          = "scratches"
-	CallMapSets               = "sets"
-	CallMapTaskStacks         = "task_stacks"
-	CallMapVerdicts           = "verdicts"
-	CallMapWakerScratch       = "waker_scratch"
-	CallMapWakerStacks        = "waker_stacks"
-	CallProgCallEntry         = "call_entry"
-	CallProgCallExit          = "call_exit"
-	CallVarCallMask           = "call_mask"
-	CallVarCallsByTracepoint  = "calls_by_tracepoint"
-	CallVarCallsWanted        = "calls_wanted"
-	CallVarFloorSyscall       = "floor_syscall"
-	CallVarGeneration         = "generation"
-	CallVarHistogramStride    = "histogram_stride"
-	CallVarHistogramTables    = "histogram_tables"
-	CallVarHistograms         = "histograms"
-	CallVarHistogramsShed     = "histograms_shed"
-	CallVarOutlierEachNs      = "outlier_each_ns"
-	CallVarOutlierRoomNs      = "outlier_room_ns"
-	CallVarPercpuKstat        = "percpu_kstat"
-	CallVarPercpuPreemptCount = "percpu_preempt_count"
-	CallVarPercpuSoftnetData  = "percpu_softnet_data"
-	CallVarPreemptHot         = "preempt_hot"
-	CallVarPreemptOwn         = "preempt_own"
-	CallVarProgressStacks     = "progress_stacks"
-	CallVarRecordBlock        = "record_block"
-	CallVarRecordIrq          = "record_irq"
-	CallVarRecordMask         = "record_mask"
-	CallVarRecordMmap         = "record_mmap"
-	CallVarRecordProcess      = "record_process"
-	CallVarRecordSched        = "record_sched"
-	CallVarRecordShift        = "record_shift"
-	CallVarRecordSyscall      = "record_syscall"
-	CallVarRecordTimer        = "record_timer"
-	CallVarRecordWorkqueue    = "record_workqueue"
-	CallVarRecorder           = "recorder"
-	CallVarRecordsShed        = "records_shed"
-	CallVarRegsOffset         = "regs_offset"
-	CallVarRingCommon         = "ring_common"
-	CallVarRingShare          = "ring_share"
-	CallVarSelfPid            = "self_pid"
-	CallVarTables             = "tables"
-	CallVarTaskKfuncs         = "task_kfuncs"
-	CallVarTicker             = "ticker"
-	CallVarTimeoutLeast       = "timeout_least"
-	CallVarTimeoutSyscall     = "timeout_syscall"
-	CallVarTimeouts           = "timeouts"
-	CallVarTrackSyscall       = "track_syscall"
-	CallVarUserStacksLater    = "user_stacks_later"
-	CallVarWakerStacksAlways  = "waker_stacks_always"
-	CallVarWakerStacksSlow    = "waker_stacks_slow"
-	CallVarWakerStacksWanted  = "waker_stacks_wanted"
-	CallVarWeaklyOrdered      = "weakly_ordered"
+	CallMapBank0               = "bank0"
+	CallMapBank1               = "bank1"
+	CallMapCallKeys            = "call_keys"
+	CallMapCallScratches       = "call_scratches"
+	CallMapCallSlots           = "call_slots"
+	CallMapChunks              = "chunks"
+	CallMapClassKeys           = "class_keys"
+	CallMapContextPlaces       = "context_places"
+	CallMapCpus                = "cpus"
+	CallMapDistributions       = "distributions"
+	CallMapDueSlots            = "due_slots"
+	CallMapGlobs               = "globs"
+	CallMapGrowths             = "growths"
+	CallMapHistogramRules      = "histogram_rules"
+	CallMapKeyGlobs            = "key_globs"
+	CallMapMoreCallSlots       = "more_call_slots"
+	CallMapMoreKeys            = "more_keys"
+	CallMapNoProgress          = "no_progress"
+	CallMapOutliers            = "outliers"
+	CallMapOverrides           = "overrides"
+	CallMapProgresses          = "progresses"
+	CallMapRecordRings         = "record_rings"
+	CallMapRecords             = "records"
+	CallMapRingUses            = "ring_uses"
+	CallMapRuleStates          = "rule_states"
+	CallMapRules               = "rules"
+	CallMapScratches           = "scratches"
+	CallMapSets                = "sets"
+	CallMapTaskStacks          = "task_stacks"
+	CallMapVerdicts            = "verdicts"
+	CallMapWakerScratch        = "waker_scratch"
+	CallMapWakerStacks         = "waker_stacks"
+	CallProgCallEntry          = "call_entry"
+	CallProgCallExit           = "call_exit"
+	CallVarCallMask            = "call_mask"
+	CallVarCallsByTracepoint   = "calls_by_tracepoint"
+	CallVarCallsWanted         = "calls_wanted"
+	CallVarFloorSyscall        = "floor_syscall"
+	CallVarGeneration          = "generation"
+	CallVarHistogramStride     = "histogram_stride"
+	CallVarHistogramTables     = "histogram_tables"
+	CallVarHistograms          = "histograms"
+	CallVarHistogramsShed      = "histograms_shed"
+	CallVarOutlierEachNs       = "outlier_each_ns"
+	CallVarOutlierRoomNs       = "outlier_room_ns"
+	CallVarPercpuKstat         = "percpu_kstat"
+	CallVarPercpuPreemptCount  = "percpu_preempt_count"
+	CallVarPercpuSoftnetData   = "percpu_softnet_data"
+	CallVarPreemptHot          = "preempt_hot"
+	CallVarPreemptOwn          = "preempt_own"
+	CallVarProgressStacks      = "progress_stacks"
+	CallVarRecordBlock         = "record_block"
+	CallVarRecordIrq           = "record_irq"
+	CallVarRecordMask          = "record_mask"
+	CallVarRecordMmap          = "record_mmap"
+	CallVarRecordProcess       = "record_process"
+	CallVarRecordSched         = "record_sched"
+	CallVarRecordShift         = "record_shift"
+	CallVarRecordSyscall       = "record_syscall"
+	CallVarRecordTimer         = "record_timer"
+	CallVarRecordWorkqueue     = "record_workqueue"
+	CallVarRecorder            = "recorder"
+	CallVarRecordsShed         = "records_shed"
+	CallVarRegsOffset          = "regs_offset"
+	CallVarRingCommon          = "ring_common"
+	CallVarRingShare           = "ring_share"
+	CallVarSelfPid             = "self_pid"
+	CallVarTables              = "tables"
+	CallVarTaskKfuncs          = "task_kfuncs"
+	CallVarThreadContexts      = "thread_contexts"
+	CallVarThreadContextsLater = "thread_contexts_later"
+	CallVarTicker              = "ticker"
+	CallVarTimeoutLeast        = "timeout_least"
+	CallVarTimeoutSyscall      = "timeout_syscall"
+	CallVarTimeouts            = "timeouts"
+	CallVarTrackSyscall        = "track_syscall"
+	CallVarUserStacksLater     = "user_stacks_later"
+	CallVarWakerStacksAlways   = "waker_stacks_always"
+	CallVarWakerStacksSlow     = "waker_stacks_slow"
+	CallVarWakerStacksWanted   = "waker_stacks_wanted"
+	CallVarWeaklyOrdered       = "weakly_ordered"
 )
 
 // LoadCall returns the embedded CollectionSpec for Call.
@@ -153,6 +156,7 @@ type CallMapSpecs struct {
 	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
 	Chunks         *ebpf.MapSpec `ebpf:"chunks"`
 	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
+	ContextPlaces  *ebpf.MapSpec `ebpf:"context_places"`
 	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
 	DueSlots       *ebpf.MapSpec `ebpf:"due_slots"`
@@ -183,51 +187,53 @@ type CallMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CallVariableSpecs struct {
-	CallMask           *ebpf.VariableSpec `ebpf:"call_mask"`
-	CallsByTracepoint  *ebpf.VariableSpec `ebpf:"calls_by_tracepoint"`
-	CallsWanted        *ebpf.VariableSpec `ebpf:"calls_wanted"`
-	FloorSyscall       *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	Generation         *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride    *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables    *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms         *ebpf.VariableSpec `ebpf:"histograms"`
-	HistogramsShed     *ebpf.VariableSpec `ebpf:"histograms_shed"`
-	OutlierEachNs      *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs      *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
-	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
-	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
-	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
-	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
-	ProgressStacks     *ebpf.VariableSpec `ebpf:"progress_stacks"`
-	RecordBlock        *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq          *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask         *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap         *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess      *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched        *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift        *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall      *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer        *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue    *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder           *ebpf.VariableSpec `ebpf:"recorder"`
-	RecordsShed        *ebpf.VariableSpec `ebpf:"records_shed"`
-	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
-	RingCommon         *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare          *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
-	Tables             *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs         *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	Ticker             *ebpf.VariableSpec `ebpf:"ticker"`
-	TimeoutLeast       *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutSyscall     *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	Timeouts           *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackSyscall       *ebpf.VariableSpec `ebpf:"track_syscall"`
-	UserStacksLater    *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways  *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow    *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted  *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	CallMask            *ebpf.VariableSpec `ebpf:"call_mask"`
+	CallsByTracepoint   *ebpf.VariableSpec `ebpf:"calls_by_tracepoint"`
+	CallsWanted         *ebpf.VariableSpec `ebpf:"calls_wanted"`
+	FloorSyscall        *ebpf.VariableSpec `ebpf:"floor_syscall"`
+	Generation          *ebpf.VariableSpec `ebpf:"generation"`
+	HistogramStride     *ebpf.VariableSpec `ebpf:"histogram_stride"`
+	HistogramTables     *ebpf.VariableSpec `ebpf:"histogram_tables"`
+	Histograms          *ebpf.VariableSpec `ebpf:"histograms"`
+	HistogramsShed      *ebpf.VariableSpec `ebpf:"histograms_shed"`
+	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
+	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
+	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PreemptHot          *ebpf.VariableSpec `ebpf:"preempt_hot"`
+	PreemptOwn          *ebpf.VariableSpec `ebpf:"preempt_own"`
+	ProgressStacks      *ebpf.VariableSpec `ebpf:"progress_stacks"`
+	RecordBlock         *ebpf.VariableSpec `ebpf:"record_block"`
+	RecordIrq           *ebpf.VariableSpec `ebpf:"record_irq"`
+	RecordMask          *ebpf.VariableSpec `ebpf:"record_mask"`
+	RecordMmap          *ebpf.VariableSpec `ebpf:"record_mmap"`
+	RecordProcess       *ebpf.VariableSpec `ebpf:"record_process"`
+	RecordSched         *ebpf.VariableSpec `ebpf:"record_sched"`
+	RecordShift         *ebpf.VariableSpec `ebpf:"record_shift"`
+	RecordSyscall       *ebpf.VariableSpec `ebpf:"record_syscall"`
+	RecordTimer         *ebpf.VariableSpec `ebpf:"record_timer"`
+	RecordWorkqueue     *ebpf.VariableSpec `ebpf:"record_workqueue"`
+	Recorder            *ebpf.VariableSpec `ebpf:"recorder"`
+	RecordsShed         *ebpf.VariableSpec `ebpf:"records_shed"`
+	RegsOffset          *ebpf.VariableSpec `ebpf:"regs_offset"`
+	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
+	Tables              *ebpf.VariableSpec `ebpf:"tables"`
+	TaskKfuncs          *ebpf.VariableSpec `ebpf:"task_kfuncs"`
+	ThreadContexts      *ebpf.VariableSpec `ebpf:"thread_contexts"`
+	ThreadContextsLater *ebpf.VariableSpec `ebpf:"thread_contexts_later"`
+	Ticker              *ebpf.VariableSpec `ebpf:"ticker"`
+	TimeoutLeast        *ebpf.VariableSpec `ebpf:"timeout_least"`
+	TimeoutSyscall      *ebpf.VariableSpec `ebpf:"timeout_syscall"`
+	Timeouts            *ebpf.VariableSpec `ebpf:"timeouts"`
+	TrackSyscall        *ebpf.VariableSpec `ebpf:"track_syscall"`
+	UserStacksLater     *ebpf.VariableSpec `ebpf:"user_stacks_later"`
+	WakerStacksAlways   *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
+	WakerStacksSlow     *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered       *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // CallObjects contains all objects after they have been loaded into the kernel.
@@ -257,6 +263,7 @@ type CallMaps struct {
 	CallSlots      *ebpf.Map `ebpf:"call_slots"`
 	Chunks         *ebpf.Map `ebpf:"chunks"`
 	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
+	ContextPlaces  *ebpf.Map `ebpf:"context_places"`
 	Cpus           *ebpf.Map `ebpf:"cpus"`
 	Distributions  *ebpf.Map `ebpf:"distributions"`
 	DueSlots       *ebpf.Map `ebpf:"due_slots"`
@@ -292,6 +299,7 @@ func (m *CallMaps) Close() error {
 		m.CallSlots,
 		m.Chunks,
 		m.ClassKeys,
+		m.ContextPlaces,
 		m.Cpus,
 		m.Distributions,
 		m.DueSlots,
@@ -323,51 +331,53 @@ func (m *CallMaps) Close() error {
 //
 // It can be passed to LoadCallObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CallVariables struct {
-	CallMask           *ebpf.Variable `ebpf:"call_mask"`
-	CallsByTracepoint  *ebpf.Variable `ebpf:"calls_by_tracepoint"`
-	CallsWanted        *ebpf.Variable `ebpf:"calls_wanted"`
-	FloorSyscall       *ebpf.Variable `ebpf:"floor_syscall"`
-	Generation         *ebpf.Variable `ebpf:"generation"`
-	HistogramStride    *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables    *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms         *ebpf.Variable `ebpf:"histograms"`
-	HistogramsShed     *ebpf.Variable `ebpf:"histograms_shed"`
-	OutlierEachNs      *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs      *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
-	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
-	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
-	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
-	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
-	ProgressStacks     *ebpf.Variable `ebpf:"progress_stacks"`
-	RecordBlock        *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq          *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask         *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap         *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess      *ebpf.Variable `ebpf:"record_process"`
-	RecordSched        *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift        *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall      *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer        *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue    *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder           *ebpf.Variable `ebpf:"recorder"`
-	RecordsShed        *ebpf.Variable `ebpf:"records_shed"`
-	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
-	RingCommon         *ebpf.Variable `ebpf:"ring_common"`
-	RingShare          *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
-	Tables             *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs         *ebpf.Variable `ebpf:"task_kfuncs"`
-	Ticker             *ebpf.Variable `ebpf:"ticker"`
-	TimeoutLeast       *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutSyscall     *ebpf.Variable `ebpf:"timeout_syscall"`
-	Timeouts           *ebpf.Variable `ebpf:"timeouts"`
-	TrackSyscall       *ebpf.Variable `ebpf:"track_syscall"`
-	UserStacksLater    *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways  *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow    *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted  *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
+	CallMask            *ebpf.Variable `ebpf:"call_mask"`
+	CallsByTracepoint   *ebpf.Variable `ebpf:"calls_by_tracepoint"`
+	CallsWanted         *ebpf.Variable `ebpf:"calls_wanted"`
+	FloorSyscall        *ebpf.Variable `ebpf:"floor_syscall"`
+	Generation          *ebpf.Variable `ebpf:"generation"`
+	HistogramStride     *ebpf.Variable `ebpf:"histogram_stride"`
+	HistogramTables     *ebpf.Variable `ebpf:"histogram_tables"`
+	Histograms          *ebpf.Variable `ebpf:"histograms"`
+	HistogramsShed      *ebpf.Variable `ebpf:"histograms_shed"`
+	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
+	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
+	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PreemptHot          *ebpf.Variable `ebpf:"preempt_hot"`
+	PreemptOwn          *ebpf.Variable `ebpf:"preempt_own"`
+	ProgressStacks      *ebpf.Variable `ebpf:"progress_stacks"`
+	RecordBlock         *ebpf.Variable `ebpf:"record_block"`
+	RecordIrq           *ebpf.Variable `ebpf:"record_irq"`
+	RecordMask          *ebpf.Variable `ebpf:"record_mask"`
+	RecordMmap          *ebpf.Variable `ebpf:"record_mmap"`
+	RecordProcess       *ebpf.Variable `ebpf:"record_process"`
+	RecordSched         *ebpf.Variable `ebpf:"record_sched"`
+	RecordShift         *ebpf.Variable `ebpf:"record_shift"`
+	RecordSyscall       *ebpf.Variable `ebpf:"record_syscall"`
+	RecordTimer         *ebpf.Variable `ebpf:"record_timer"`
+	RecordWorkqueue     *ebpf.Variable `ebpf:"record_workqueue"`
+	Recorder            *ebpf.Variable `ebpf:"recorder"`
+	RecordsShed         *ebpf.Variable `ebpf:"records_shed"`
+	RegsOffset          *ebpf.Variable `ebpf:"regs_offset"`
+	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
+	RingShare           *ebpf.Variable `ebpf:"ring_share"`
+	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
+	Tables              *ebpf.Variable `ebpf:"tables"`
+	TaskKfuncs          *ebpf.Variable `ebpf:"task_kfuncs"`
+	ThreadContexts      *ebpf.Variable `ebpf:"thread_contexts"`
+	ThreadContextsLater *ebpf.Variable `ebpf:"thread_contexts_later"`
+	Ticker              *ebpf.Variable `ebpf:"ticker"`
+	TimeoutLeast        *ebpf.Variable `ebpf:"timeout_least"`
+	TimeoutSyscall      *ebpf.Variable `ebpf:"timeout_syscall"`
+	Timeouts            *ebpf.Variable `ebpf:"timeouts"`
+	TrackSyscall        *ebpf.Variable `ebpf:"track_syscall"`
+	UserStacksLater     *ebpf.Variable `ebpf:"user_stacks_later"`
+	WakerStacksAlways   *ebpf.Variable `ebpf:"waker_stacks_always"`
+	WakerStacksSlow     *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.Variable `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered       *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // CallPrograms contains all programs after they have been loaded into the kernel.

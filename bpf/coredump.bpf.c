@@ -34,15 +34,9 @@ struct kernel_siginfo {
 	} _sifields;
 } CORE;
 
-struct mm_struct {
-	unsigned long arg_start;
-	unsigned long arg_end;
-} CORE;
-
 /* What lib/kernel.h has no need of. */
 struct task_struct___death {
 	int exit_code;
-	struct mm_struct *mm;
 } CORE;
 
 /* Those that got such a signal and have not ended, by tid. */
@@ -81,7 +75,7 @@ static __always_inline void describe(struct death *d, struct task_struct *p)
 
 static __always_inline void read_args(struct death *d, struct task_struct *p)
 {
-	struct mm_struct *mm = BPF_CORE_READ((struct task_struct___death *)p, mm);
+	struct mm_struct *mm = BPF_CORE_READ(p, mm);
 	unsigned long start = BPF_CORE_READ(mm, arg_start);
 	unsigned long bytes = BPF_CORE_READ(mm, arg_end) - start;
 

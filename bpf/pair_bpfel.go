@@ -16,76 +16,79 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	PairMapBank0              = "bank0"
-	PairMapBank1              = "bank1"
-	PairMapClassKeys          = "class_keys"
-	PairMapCpus               = "cpus"
-	PairMapDistributions      = "distributions"
-	PairMapGlobs              = "globs"
-	PairMapHistogramRules     = "histogram_rules"
-	PairMapKeyGlobs           = "key_globs"
-	PairMapOutliers           = "outliers"
-	PairMapOverrides          = "overrides"
-	PairMapPairKeys           = "pair_keys"
-	PairMapPairScratches      = "pair_scratches"
-	PairMapPairSlots          = "pair_slots"
-	PairMapPairStates         = "pair_states"
-	PairMapRecordRings        = "record_rings"
-	PairMapRecords            = "records"
-	PairMapRingUses           = "ring_uses"
-	PairMapRuleStates         = "rule_states"
-	PairMapRules              = "rules"
-	PairMapScratches          = "scratches"
-	PairMapSets               = "sets"
-	PairMapTaskStacks         = "task_stacks"
-	PairMapVerdicts           = "verdicts"
-	PairMapWakerScratch       = "waker_scratch"
-	PairMapWakerStacks        = "waker_stacks"
-	PairProgPairRaw           = "pair_raw"
-	PairProgPairRecord        = "pair_record"
-	PairProgPairRegs          = "pair_regs"
-	PairProgPairTracing       = "pair_tracing"
-	PairVarFloorPair          = "floor_pair"
-	PairVarGeneration         = "generation"
-	PairVarHistogramStride    = "histogram_stride"
-	PairVarHistogramTables    = "histogram_tables"
-	PairVarHistograms         = "histograms"
-	PairVarHistogramsShed     = "histograms_shed"
-	PairVarHook               = "hook"
-	PairVarOutlierEachNs      = "outlier_each_ns"
-	PairVarOutlierRoomNs      = "outlier_room_ns"
-	PairVarPairHistograms     = "pair_histograms"
-	PairVarPairMask           = "pair_mask"
-	PairVarPairRules          = "pair_rules"
-	PairVarPercpuKstat        = "percpu_kstat"
-	PairVarPercpuPreemptCount = "percpu_preempt_count"
-	PairVarPercpuSoftnetData  = "percpu_softnet_data"
-	PairVarPreemptHot         = "preempt_hot"
-	PairVarPreemptOwn         = "preempt_own"
-	PairVarRecordBlock        = "record_block"
-	PairVarRecordIrq          = "record_irq"
-	PairVarRecordMask         = "record_mask"
-	PairVarRecordMmap         = "record_mmap"
-	PairVarRecordProcess      = "record_process"
-	PairVarRecordSched        = "record_sched"
-	PairVarRecordShift        = "record_shift"
-	PairVarRecordSyscall      = "record_syscall"
-	PairVarRecordTimer        = "record_timer"
-	PairVarRecordWorkqueue    = "record_workqueue"
-	PairVarRecorder           = "recorder"
-	PairVarRecordsShed        = "records_shed"
-	PairVarRegsOffset         = "regs_offset"
-	PairVarRingCommon         = "ring_common"
-	PairVarRingShare          = "ring_share"
-	PairVarSelfPid            = "self_pid"
-	PairVarTables             = "tables"
-	PairVarTimeoutPair        = "timeout_pair"
-	PairVarTimeouts           = "timeouts"
-	PairVarUserStacksLater    = "user_stacks_later"
-	PairVarWakerStacksAlways  = "waker_stacks_always"
-	PairVarWakerStacksSlow    = "waker_stacks_slow"
-	PairVarWakerStacksWanted  = "waker_stacks_wanted"
-	PairVarWeaklyOrdered      = "weakly_ordered"
+	PairMapBank0               = "bank0"
+	PairMapBank1               = "bank1"
+	PairMapClassKeys           = "class_keys"
+	PairMapContextPlaces       = "context_places"
+	PairMapCpus                = "cpus"
+	PairMapDistributions       = "distributions"
+	PairMapGlobs               = "globs"
+	PairMapHistogramRules      = "histogram_rules"
+	PairMapKeyGlobs            = "key_globs"
+	PairMapOutliers            = "outliers"
+	PairMapOverrides           = "overrides"
+	PairMapPairKeys            = "pair_keys"
+	PairMapPairScratches       = "pair_scratches"
+	PairMapPairSlots           = "pair_slots"
+	PairMapPairStates          = "pair_states"
+	PairMapRecordRings         = "record_rings"
+	PairMapRecords             = "records"
+	PairMapRingUses            = "ring_uses"
+	PairMapRuleStates          = "rule_states"
+	PairMapRules               = "rules"
+	PairMapScratches           = "scratches"
+	PairMapSets                = "sets"
+	PairMapTaskStacks          = "task_stacks"
+	PairMapVerdicts            = "verdicts"
+	PairMapWakerScratch        = "waker_scratch"
+	PairMapWakerStacks         = "waker_stacks"
+	PairProgPairRaw            = "pair_raw"
+	PairProgPairRecord         = "pair_record"
+	PairProgPairRegs           = "pair_regs"
+	PairProgPairTracing        = "pair_tracing"
+	PairVarFloorPair           = "floor_pair"
+	PairVarGeneration          = "generation"
+	PairVarHistogramStride     = "histogram_stride"
+	PairVarHistogramTables     = "histogram_tables"
+	PairVarHistograms          = "histograms"
+	PairVarHistogramsShed      = "histograms_shed"
+	PairVarHook                = "hook"
+	PairVarOutlierEachNs       = "outlier_each_ns"
+	PairVarOutlierRoomNs       = "outlier_room_ns"
+	PairVarPairHistograms      = "pair_histograms"
+	PairVarPairMask            = "pair_mask"
+	PairVarPairRules           = "pair_rules"
+	PairVarPercpuKstat         = "percpu_kstat"
+	PairVarPercpuPreemptCount  = "percpu_preempt_count"
+	PairVarPercpuSoftnetData   = "percpu_softnet_data"
+	PairVarPreemptHot          = "preempt_hot"
+	PairVarPreemptOwn          = "preempt_own"
+	PairVarRecordBlock         = "record_block"
+	PairVarRecordIrq           = "record_irq"
+	PairVarRecordMask          = "record_mask"
+	PairVarRecordMmap          = "record_mmap"
+	PairVarRecordProcess       = "record_process"
+	PairVarRecordSched         = "record_sched"
+	PairVarRecordShift         = "record_shift"
+	PairVarRecordSyscall       = "record_syscall"
+	PairVarRecordTimer         = "record_timer"
+	PairVarRecordWorkqueue     = "record_workqueue"
+	PairVarRecorder            = "recorder"
+	PairVarRecordsShed         = "records_shed"
+	PairVarRegsOffset          = "regs_offset"
+	PairVarRingCommon          = "ring_common"
+	PairVarRingShare           = "ring_share"
+	PairVarSelfPid             = "self_pid"
+	PairVarTables              = "tables"
+	PairVarThreadContexts      = "thread_contexts"
+	PairVarThreadContextsLater = "thread_contexts_later"
+	PairVarTimeoutPair         = "timeout_pair"
+	PairVarTimeouts            = "timeouts"
+	PairVarUserStacksLater     = "user_stacks_later"
+	PairVarWakerStacksAlways   = "waker_stacks_always"
+	PairVarWakerStacksSlow     = "waker_stacks_slow"
+	PairVarWakerStacksWanted   = "waker_stacks_wanted"
+	PairVarWeaklyOrdered       = "weakly_ordered"
 )
 
 // LoadPair returns the embedded CollectionSpec for Pair.
@@ -143,6 +146,7 @@ type PairMapSpecs struct {
 	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
 	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
 	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
+	ContextPlaces  *ebpf.MapSpec `ebpf:"context_places"`
 	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
 	Globs          *ebpf.MapSpec `ebpf:"globs"`
@@ -171,47 +175,49 @@ type PairMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PairVariableSpecs struct {
-	FloorPair          *ebpf.VariableSpec `ebpf:"floor_pair"`
-	Generation         *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride    *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables    *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms         *ebpf.VariableSpec `ebpf:"histograms"`
-	HistogramsShed     *ebpf.VariableSpec `ebpf:"histograms_shed"`
-	Hook               *ebpf.VariableSpec `ebpf:"hook"`
-	OutlierEachNs      *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs      *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PairHistograms     *ebpf.VariableSpec `ebpf:"pair_histograms"`
-	PairMask           *ebpf.VariableSpec `ebpf:"pair_mask"`
-	PairRules          *ebpf.VariableSpec `ebpf:"pair_rules"`
-	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
-	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
-	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
-	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
-	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
-	RecordBlock        *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq          *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask         *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap         *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess      *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched        *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift        *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall      *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer        *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue    *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder           *ebpf.VariableSpec `ebpf:"recorder"`
-	RecordsShed        *ebpf.VariableSpec `ebpf:"records_shed"`
-	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
-	RingCommon         *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare          *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
-	Tables             *ebpf.VariableSpec `ebpf:"tables"`
-	TimeoutPair        *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	Timeouts           *ebpf.VariableSpec `ebpf:"timeouts"`
-	UserStacksLater    *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways  *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow    *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted  *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	FloorPair           *ebpf.VariableSpec `ebpf:"floor_pair"`
+	Generation          *ebpf.VariableSpec `ebpf:"generation"`
+	HistogramStride     *ebpf.VariableSpec `ebpf:"histogram_stride"`
+	HistogramTables     *ebpf.VariableSpec `ebpf:"histogram_tables"`
+	Histograms          *ebpf.VariableSpec `ebpf:"histograms"`
+	HistogramsShed      *ebpf.VariableSpec `ebpf:"histograms_shed"`
+	Hook                *ebpf.VariableSpec `ebpf:"hook"`
+	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
+	PairHistograms      *ebpf.VariableSpec `ebpf:"pair_histograms"`
+	PairMask            *ebpf.VariableSpec `ebpf:"pair_mask"`
+	PairRules           *ebpf.VariableSpec `ebpf:"pair_rules"`
+	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
+	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PreemptHot          *ebpf.VariableSpec `ebpf:"preempt_hot"`
+	PreemptOwn          *ebpf.VariableSpec `ebpf:"preempt_own"`
+	RecordBlock         *ebpf.VariableSpec `ebpf:"record_block"`
+	RecordIrq           *ebpf.VariableSpec `ebpf:"record_irq"`
+	RecordMask          *ebpf.VariableSpec `ebpf:"record_mask"`
+	RecordMmap          *ebpf.VariableSpec `ebpf:"record_mmap"`
+	RecordProcess       *ebpf.VariableSpec `ebpf:"record_process"`
+	RecordSched         *ebpf.VariableSpec `ebpf:"record_sched"`
+	RecordShift         *ebpf.VariableSpec `ebpf:"record_shift"`
+	RecordSyscall       *ebpf.VariableSpec `ebpf:"record_syscall"`
+	RecordTimer         *ebpf.VariableSpec `ebpf:"record_timer"`
+	RecordWorkqueue     *ebpf.VariableSpec `ebpf:"record_workqueue"`
+	Recorder            *ebpf.VariableSpec `ebpf:"recorder"`
+	RecordsShed         *ebpf.VariableSpec `ebpf:"records_shed"`
+	RegsOffset          *ebpf.VariableSpec `ebpf:"regs_offset"`
+	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
+	Tables              *ebpf.VariableSpec `ebpf:"tables"`
+	ThreadContexts      *ebpf.VariableSpec `ebpf:"thread_contexts"`
+	ThreadContextsLater *ebpf.VariableSpec `ebpf:"thread_contexts_later"`
+	TimeoutPair         *ebpf.VariableSpec `ebpf:"timeout_pair"`
+	Timeouts            *ebpf.VariableSpec `ebpf:"timeouts"`
+	UserStacksLater     *ebpf.VariableSpec `ebpf:"user_stacks_later"`
+	WakerStacksAlways   *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
+	WakerStacksSlow     *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered       *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // PairObjects contains all objects after they have been loaded into the kernel.
@@ -237,6 +243,7 @@ type PairMaps struct {
 	Bank0          *ebpf.Map `ebpf:"bank0"`
 	Bank1          *ebpf.Map `ebpf:"bank1"`
 	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
+	ContextPlaces  *ebpf.Map `ebpf:"context_places"`
 	Cpus           *ebpf.Map `ebpf:"cpus"`
 	Distributions  *ebpf.Map `ebpf:"distributions"`
 	Globs          *ebpf.Map `ebpf:"globs"`
@@ -266,6 +273,7 @@ func (m *PairMaps) Close() error {
 		m.Bank0,
 		m.Bank1,
 		m.ClassKeys,
+		m.ContextPlaces,
 		m.Cpus,
 		m.Distributions,
 		m.Globs,
@@ -295,47 +303,49 @@ func (m *PairMaps) Close() error {
 //
 // It can be passed to LoadPairObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PairVariables struct {
-	FloorPair          *ebpf.Variable `ebpf:"floor_pair"`
-	Generation         *ebpf.Variable `ebpf:"generation"`
-	HistogramStride    *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables    *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms         *ebpf.Variable `ebpf:"histograms"`
-	HistogramsShed     *ebpf.Variable `ebpf:"histograms_shed"`
-	Hook               *ebpf.Variable `ebpf:"hook"`
-	OutlierEachNs      *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs      *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PairHistograms     *ebpf.Variable `ebpf:"pair_histograms"`
-	PairMask           *ebpf.Variable `ebpf:"pair_mask"`
-	PairRules          *ebpf.Variable `ebpf:"pair_rules"`
-	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
-	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
-	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
-	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
-	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
-	RecordBlock        *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq          *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask         *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap         *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess      *ebpf.Variable `ebpf:"record_process"`
-	RecordSched        *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift        *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall      *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer        *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue    *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder           *ebpf.Variable `ebpf:"recorder"`
-	RecordsShed        *ebpf.Variable `ebpf:"records_shed"`
-	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
-	RingCommon         *ebpf.Variable `ebpf:"ring_common"`
-	RingShare          *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
-	Tables             *ebpf.Variable `ebpf:"tables"`
-	TimeoutPair        *ebpf.Variable `ebpf:"timeout_pair"`
-	Timeouts           *ebpf.Variable `ebpf:"timeouts"`
-	UserStacksLater    *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways  *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow    *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted  *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
+	FloorPair           *ebpf.Variable `ebpf:"floor_pair"`
+	Generation          *ebpf.Variable `ebpf:"generation"`
+	HistogramStride     *ebpf.Variable `ebpf:"histogram_stride"`
+	HistogramTables     *ebpf.Variable `ebpf:"histogram_tables"`
+	Histograms          *ebpf.Variable `ebpf:"histograms"`
+	HistogramsShed      *ebpf.Variable `ebpf:"histograms_shed"`
+	Hook                *ebpf.Variable `ebpf:"hook"`
+	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
+	PairHistograms      *ebpf.Variable `ebpf:"pair_histograms"`
+	PairMask            *ebpf.Variable `ebpf:"pair_mask"`
+	PairRules           *ebpf.Variable `ebpf:"pair_rules"`
+	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
+	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PreemptHot          *ebpf.Variable `ebpf:"preempt_hot"`
+	PreemptOwn          *ebpf.Variable `ebpf:"preempt_own"`
+	RecordBlock         *ebpf.Variable `ebpf:"record_block"`
+	RecordIrq           *ebpf.Variable `ebpf:"record_irq"`
+	RecordMask          *ebpf.Variable `ebpf:"record_mask"`
+	RecordMmap          *ebpf.Variable `ebpf:"record_mmap"`
+	RecordProcess       *ebpf.Variable `ebpf:"record_process"`
+	RecordSched         *ebpf.Variable `ebpf:"record_sched"`
+	RecordShift         *ebpf.Variable `ebpf:"record_shift"`
+	RecordSyscall       *ebpf.Variable `ebpf:"record_syscall"`
+	RecordTimer         *ebpf.Variable `ebpf:"record_timer"`
+	RecordWorkqueue     *ebpf.Variable `ebpf:"record_workqueue"`
+	Recorder            *ebpf.Variable `ebpf:"recorder"`
+	RecordsShed         *ebpf.Variable `ebpf:"records_shed"`
+	RegsOffset          *ebpf.Variable `ebpf:"regs_offset"`
+	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
+	RingShare           *ebpf.Variable `ebpf:"ring_share"`
+	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
+	Tables              *ebpf.Variable `ebpf:"tables"`
+	ThreadContexts      *ebpf.Variable `ebpf:"thread_contexts"`
+	ThreadContextsLater *ebpf.Variable `ebpf:"thread_contexts_later"`
+	TimeoutPair         *ebpf.Variable `ebpf:"timeout_pair"`
+	Timeouts            *ebpf.Variable `ebpf:"timeouts"`
+	UserStacksLater     *ebpf.Variable `ebpf:"user_stacks_later"`
+	WakerStacksAlways   *ebpf.Variable `ebpf:"waker_stacks_always"`
+	WakerStacksSlow     *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.Variable `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered       *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // PairPrograms contains all programs after they have been loaded into the kernel.

@@ -379,8 +379,8 @@ int BPF_PROG(irq_work_entry, int vector)
 {
 	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
 
-	if (user_stacks_later && me)
-		user_stack_resolve(bpf_get_current_task_btf(), me);
+	if ((user_stacks_later || thread_contexts_later) && me)
+		user_resolve(bpf_get_current_task_btf(), me);
 	return 0;
 }
 

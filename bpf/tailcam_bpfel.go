@@ -26,6 +26,7 @@ const (
 	TailcamMapChainSlots                 = "chain_slots"
 	TailcamMapChunks                     = "chunks"
 	TailcamMapClassKeys                  = "class_keys"
+	TailcamMapContextPlaces              = "context_places"
 	TailcamMapCpus                       = "cpus"
 	TailcamMapDistributions              = "distributions"
 	TailcamMapDueSlots                   = "due_slots"
@@ -203,6 +204,8 @@ const (
 	TailcamVarTables                     = "tables"
 	TailcamVarTaskKfuncs                 = "task_kfuncs"
 	TailcamVarTaskMask                   = "task_mask"
+	TailcamVarThreadContexts             = "thread_contexts"
+	TailcamVarThreadContextsLater        = "thread_contexts_later"
 	TailcamVarTicker                     = "ticker"
 	TailcamVarTimeoutBlock               = "timeout_block"
 	TailcamVarTimeoutInterrupts          = "timeout_interrupts"
@@ -353,6 +356,7 @@ type TailcamMapSpecs struct {
 	ChainSlots       *ebpf.MapSpec `ebpf:"chain_slots"`
 	Chunks           *ebpf.MapSpec `ebpf:"chunks"`
 	ClassKeys        *ebpf.MapSpec `ebpf:"class_keys"`
+	ContextPlaces    *ebpf.MapSpec `ebpf:"context_places"`
 	Cpus             *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions    *ebpf.MapSpec `ebpf:"distributions"`
 	DueSlots         *ebpf.MapSpec `ebpf:"due_slots"`
@@ -475,6 +479,8 @@ type TailcamVariableSpecs struct {
 	Tables                     *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs                 *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask                   *ebpf.VariableSpec `ebpf:"task_mask"`
+	ThreadContexts             *ebpf.VariableSpec `ebpf:"thread_contexts"`
+	ThreadContextsLater        *ebpf.VariableSpec `ebpf:"thread_contexts_later"`
 	Ticker                     *ebpf.VariableSpec `ebpf:"ticker"`
 	TimeoutBlock               *ebpf.VariableSpec `ebpf:"timeout_block"`
 	TimeoutInterrupts          *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
@@ -536,6 +542,7 @@ type TailcamMaps struct {
 	ChainSlots       *ebpf.Map `ebpf:"chain_slots"`
 	Chunks           *ebpf.Map `ebpf:"chunks"`
 	ClassKeys        *ebpf.Map `ebpf:"class_keys"`
+	ContextPlaces    *ebpf.Map `ebpf:"context_places"`
 	Cpus             *ebpf.Map `ebpf:"cpus"`
 	Distributions    *ebpf.Map `ebpf:"distributions"`
 	DueSlots         *ebpf.Map `ebpf:"due_slots"`
@@ -594,6 +601,7 @@ func (m *TailcamMaps) Close() error {
 		m.ChainSlots,
 		m.Chunks,
 		m.ClassKeys,
+		m.ContextPlaces,
 		m.Cpus,
 		m.Distributions,
 		m.DueSlots,
@@ -717,6 +725,8 @@ type TailcamVariables struct {
 	Tables                     *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs                 *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask                   *ebpf.Variable `ebpf:"task_mask"`
+	ThreadContexts             *ebpf.Variable `ebpf:"thread_contexts"`
+	ThreadContextsLater        *ebpf.Variable `ebpf:"thread_contexts_later"`
 	Ticker                     *ebpf.Variable `ebpf:"ticker"`
 	TimeoutBlock               *ebpf.Variable `ebpf:"timeout_block"`
 	TimeoutInterrupts          *ebpf.Variable `ebpf:"timeout_interrupts"`

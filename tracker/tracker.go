@@ -74,6 +74,9 @@ type Options struct {
 	// NoHistograms removes the code that counts every delay; rules with a
 	// histogram or an adaptive threshold are then refused.
 	NoHistograms bool
+	// Contexts reads the trace and the span of slow threads, of processes that SetContext
+	// knows.
+	Contexts bool
 	// TrackSelf also reports what this process does. Tests only: with
 	// snapshots it would feed on itself.
 	TrackSelf bool
@@ -180,7 +183,7 @@ func load(list []rules.Rule, opts *Options, anew error) (*Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.inactive = inactive
+	t.inactive, plan.Contexts = inactive, t.opts.Contexts
 	pairs, absent, err := pair.Resolve(served, types, t.opts.Programs)
 	if err != nil {
 		return nil, err

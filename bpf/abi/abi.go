@@ -77,6 +77,19 @@ type Chain struct {
 	Stage     [12]ChainStage
 }
 
+// ContextPlace is struct context_place, context.h.
+type ContextPlace struct {
+	_          structs.HostLayout
+	StartCode  uint64
+	StartStack uint64
+	Offset     int64
+	Module     uint64
+	Vector     int32
+	Length     int32
+	Entry      uint32
+	_          uint32
+}
+
 // enum run_history, counters.h.
 const (
 	RunHistory = 256
@@ -121,7 +134,8 @@ type CpuState struct {
 	LaterTimeNs    uint64
 	LaterIp        uint64
 	LaterSp        uint64
-	LaterSwitches  uint64
+	LaterSwitches  uint32
+	LaterFlags     uint32
 	InHrtimer      uint32
 	HrtimerTid     uint32
 	Span           SpanLosses
@@ -238,11 +252,12 @@ type BucketOf struct {
 
 // enum message_type, message.h.
 const (
-	OutlierType    = 0x7443
-	UserMemoryType = 0x7444
-	ProgressType   = 0x7445
-	QuestionType   = 0x7446
-	GrowType       = 0x7447
+	OutlierType       = 0x7443
+	UserMemoryType    = 0x7444
+	ProgressType      = 0x7445
+	QuestionType      = 0x7446
+	GrowType          = 0x7447
+	ThreadContextType = 0x7448
 )
 
 // enum progress_size, message.h.
@@ -267,6 +282,17 @@ type UserMemory struct {
 	Base   uint64
 	Bytes  uint64
 	Data   [16384]uint8
+}
+
+// ThreadContext is struct thread_context, message.h.
+type ThreadContext struct {
+	_       structs.HostLayout
+	Type    uint16
+	_       uint16
+	Tid     uint32
+	TimeNs  uint64
+	TraceId [16]uint8
+	SpanId  [8]uint8
 }
 
 // ProgressStack is struct progress_stack, message.h.
@@ -357,16 +383,17 @@ const (
 
 // enum outlier_flag, outlier.h.
 const (
-	OutlierPreempted = 1
-	OutlierKthread   = 2
-	OutlierSnapshot  = 4
-	OutlierFroze     = 8
-	OutlierUndecided = 16
-	OutlierNew       = 32
-	OutlierUserLater = 64
-	OutlierNoStack   = 128
-	OutlierRunning   = 256
-	OutlierUser32    = 512
+	OutlierPreempted    = 1
+	OutlierKthread      = 2
+	OutlierSnapshot     = 4
+	OutlierFroze        = 8
+	OutlierUndecided    = 16
+	OutlierNew          = 32
+	OutlierUserLater    = 64
+	OutlierNoStack      = 128
+	OutlierRunning      = 256
+	OutlierUser32       = 512
+	OutlierContextLater = 1024
 )
 
 // enum waker_context, outlier.h.
@@ -445,6 +472,8 @@ type Outlier struct {
 	UserRegs     [14]uint64
 	UserStartNs  uint64
 	UserSwitches uint64
+	TraceId      [16]uint8
+	SpanId       [8]uint8
 	Extra        [51]uint64
 	Kernel       [64]uint64
 	Waker        [64]uint64

@@ -48,9 +48,10 @@ struct cpu_state {
 	__u64 chain_met;	    /* wake-ups of tasks that were busy with an older chain */
 	__u64 chain_ended;	    /* chains ended because of their age */
 	__u64 chain_unseen;	    /* chains whose return to user space cannot be seen */
-	__u64 later_time_ns;	    /* outlier that waits for its user_memory; 0: none */
+	__u64 later_time_ns;	    /* outlier that waits for what is to follow; 0: none */
 	__u64 later_ip, later_sp;   /* registers of the task in user space then */
-	__u64 later_switches;
+	__u32 later_switches;	    /* how often it had left its CPU, the low half */
+	__u32 later_flags;	    /* what is to follow: OUTLIER_*_LATER */
 	__u32 in_hrtimer, hrtimer_tid; /* a timer expires, on top of this task */
 	struct span_losses span;
 	struct wait_stacks waits;

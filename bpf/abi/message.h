@@ -15,6 +15,7 @@ enum message_type {
 	PROGRESS_TYPE = 0x7445,
 	QUESTION_TYPE = 0x7446,
 	GROW_TYPE = 0x7447,
+	THREAD_CONTEXT_TYPE = 0x7448,
 };
 
 enum progress_size {
@@ -39,6 +40,16 @@ struct user_memory {
 	__u64 base;    /* address of data */
 	__u64 bytes;   /* what could be read of it */
 	__u8 data[USER_BYTES];
+};
+
+/* The trace and span of the outliers with the same tid and time_ns; zeros: none. */
+struct thread_context {
+	__u16 type; /* THREAD_CONTEXT_TYPE */
+	__u16 _pad;
+	__u32 tid;
+	__u64 time_ns; /* outlier.time_ns */
+	__u8 trace_id[16];
+	__u8 span_id[8];
 };
 
 struct progress_stack {

@@ -32,14 +32,15 @@ enum outlier_cause {
 enum outlier_flag {
 	OUTLIER_PREEMPTED = 1 << 0, /* wakeup: the wait began with a preemption */
 	OUTLIER_KTHREAD = 1 << 1,
-	OUTLIER_SNAPSHOT = 1 << 2,   /* the limiter lets this one have a snapshot */
-	OUTLIER_FROZE = 1 << 3,	     /* and this one switched the recorder's bank */
-	OUTLIER_UNDECIDED = 1 << 4,  /* the daemon must decide whether the rule wants it */
-	OUTLIER_NEW = 1 << 5,	     /* wakeup: first run of a new task */
-	OUTLIER_USER_LATER = 1 << 6, /* a struct user_memory may follow; otherwise it came before, if at all */
-	OUTLIER_NO_STACK = 1 << 7,   /* timeout: this kernel gives no stack here; the daemon must take it */
-	OUTLIER_RUNNING = 1 << 8,    /* timeout: the task was on a CPU then */
-	OUTLIER_USER_32 = 1 << 9,    /* user_regs are of 32-bit code */
+	OUTLIER_SNAPSHOT = 1 << 2,	 /* the limiter lets this one have a snapshot */
+	OUTLIER_FROZE = 1 << 3,		 /* and this one switched the recorder's bank */
+	OUTLIER_UNDECIDED = 1 << 4,	 /* the daemon must decide whether the rule wants it */
+	OUTLIER_NEW = 1 << 5,		 /* wakeup: first run of a new task */
+	OUTLIER_USER_LATER = 1 << 6,	 /* a struct user_memory may follow; otherwise it came before, if at all */
+	OUTLIER_NO_STACK = 1 << 7,	 /* timeout: this kernel gives no stack here; the daemon must take it */
+	OUTLIER_RUNNING = 1 << 8,	 /* timeout: the task was on a CPU then */
+	OUTLIER_USER_32 = 1 << 9,	 /* user_regs are of 32-bit code */
+	OUTLIER_CONTEXT_LATER = 1 << 10, /* a struct thread_context follows */
 };
 
 /* Who really woke a task: the current one, or an interrupt on top of it. The kind, and below it a number. */
@@ -121,7 +122,9 @@ struct outlier {
 	__u64 user_regs[USER_REGS];	 /* enum user_reg */
 	__u64 user_start_ns;		 /* when the thread began, of CLOCK_BOOTTIME */
 	__u64 user_switches;		 /* how often it had left its CPU */
-	__u64 extra[EXTRA_BYTES / 8];	 /* what only this tracker knows: a struct of its own */
+	__u8 trace_id[16];		 /* of the thread's context; zeros: none */
+	__u8 span_id[8];
+	__u64 extra[EXTRA_BYTES / 8]; /* what only this tracker knows: a struct of its own */
 	__u64 kernel[MAX_STACK];
 	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
 };

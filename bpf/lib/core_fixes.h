@@ -146,6 +146,46 @@ static __always_inline void regs_read(void *regs, u64 *to)
 	}
 }
 
+static __always_inline u64 regs_ip(void *regs)
+{
+	if (ON_X86)
+		return BPF_CORE_READ((struct pt_regs___x86 *)regs, ip);
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, pc);
+}
+
+static __always_inline u64 regs_sp(void *regs)
+{
+	if (ON_X86)
+		return BPF_CORE_READ((struct pt_regs___x86 *)regs, sp);
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, sp);
+}
+
+struct task_struct___x86 {
+	struct {
+		unsigned long fsbase;
+	} thread;
+} CORE;
+
+struct task_struct___arm64 {
+	struct {
+		struct {
+			unsigned long tp_value;
+		} uw;
+	} thread;
+} CORE;
+
+/*
+ * The thread pointer of 64-bit code, as the kernel has saved it: when it was set by a system
+ * call, or when the thread last left its CPU (arch/x86/kernel/process_64.c, save_fsgs();
+ * arch/arm64/kernel/process.c, tls_preserve_current_state()).
+ */
+static __always_inline u64 thread_pointer(struct task_struct *p)
+{
+	if (ON_X86)
+		return BPF_CORE_READ((struct task_struct___x86 *)p, thread.fsbase);
+	return BPF_CORE_READ((struct task_struct___arm64 *)p, thread.uw.tp_value);
+}
+
 #define TS_COMPAT 0x0002      /* arch/x86/include/asm/thread_info.h */
 #define PSR_MODE32_BIT 0x0010 /* arch/arm64/include/uapi/asm/ptrace.h */
 

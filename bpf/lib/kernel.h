@@ -131,6 +131,13 @@ struct signal_struct {
 	struct sigpending shared_pending;
 } CORE;
 
+struct mm_struct {
+	unsigned long start_code;
+	unsigned long start_stack;
+	unsigned long arg_start;
+	unsigned long arg_end;
+} CORE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -149,6 +156,9 @@ struct task_struct {
 	struct sigpending pending;
 	int pid;
 	int tgid;
+	struct mm_struct *mm;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
 	u64 start_boottime;
 	unsigned long nvcsw; /* times that it left its CPU */
 	unsigned long nivcsw;

@@ -24,6 +24,9 @@ MAP(ring_uses, ARRAY, BPF_F_MMAPABLE, RING_OWNERS, u32, struct ring_use);
 
 #define BPF_RB_AVAIL_DATA 0
 
+/* What a message that follows an outlier brings. */
+#define OUTLIER_LATER (OUTLIER_USER_LATER | OUTLIER_CONTEXT_LATER)
+
 /*
  * Claims bytes of the ring buffer for a record of size bytes, before it is
  * reserved. An owner always has its share. Beyond it, it may use what all have

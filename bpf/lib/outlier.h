@@ -143,7 +143,7 @@ static long emit_step(u32 i, struct rules_walk *w)
 	out->undecided = s->fired[i].undecided;
 	out->threshold_ns = s->fired[i].threshold_ns;
 	/* The interrupt that this causes must come: see stacks.h. */
-	bpf_ringbuf_submit(out, flags & OUTLIER_USER_LATER ? BPF_RB_FORCE_WAKEUP : 0);
+	bpf_ringbuf_submit(out, flags & OUTLIER_LATER ? BPF_RB_FORCE_WAKEUP : 0);
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "lib/messages.h"
 #include "lib/outlier.h"
 #include "lib/task.h"
+#include "lib/thread_context.h"
 
 const volatile bool waker_stacks_always; /* a wakeup rule wants them: taken at every waking */
 const volatile bool waker_stacks_slow;	 /* only an offcpu rule does: taken past its floor */
@@ -84,43 +85,56 @@ static __always_inline void stacks_of_current(void *ctx, struct scratch *s)
 	user_memory_send(current->pid, out->time_ns, out->user_regs[USER_SP]);
 }
 
-/* Of next, which gets this CPU: the memory is to follow. */
-static __always_inline void user_stack_defer(struct outlier *out, struct task_struct *next, struct cpu_state *me)
+/* Of next, which gets this CPU: what is in its memory is to follow. */
+static __always_inline void user_defer(struct scratch *s, struct task_struct *next, struct cpu_state *me)
 {
-	void *regs = (void *)bpf_task_pt_regs(next);
+	struct outlier *out = &s->out;
+	void *regs;
 
+	if (next->flags & PF_KTHREAD)
+		return;
+	regs = (void *)bpf_task_pt_regs(next);
 	if (!regs)
 		return;
-	user_registers(out, next, regs);
-	if (!user_stacks_later)
+	if (s->wants_user) {
+		user_registers(out, next, regs);
+		if (user_stacks_later)
+			out->flags |= OUTLIER_USER_LATER;
+	}
+	if (thread_contexts_later && context_place_of(next))
+		out->flags |= OUTLIER_CONTEXT_LATER;
+	if (!(out->flags & OUTLIER_LATER))
 		return;
-	out->flags |= OUTLIER_USER_LATER;
+	me->later_flags = out->flags & OUTLIER_LATER;
 	me->later_tid = next->pid;
-	me->later_ip = out->user_regs[USER_IP];
-	me->later_sp = out->user_regs[USER_SP];
-	me->later_switches = out->user_switches;
+	me->later_ip = regs_ip(regs);
+	me->later_sp = regs_sp(regs);
+	me->later_switches = next->nvcsw + next->nivcsw;
 	me->later_time_ns = out->time_ns;
 }
 
-/* Sends the memory that is to follow, if current is that task still, and has not been in user space. */
-static __always_inline void user_stack_resolve(struct task_struct *current, struct cpu_state *me)
+/* Sends what is to follow, if current is that task still, and has not been in user space. */
+static __always_inline void user_resolve(struct task_struct *current, struct cpu_state *me)
 {
-	u64 time_ns = me->later_time_ns;
-	u64 to[USER_REGS] = {};
+	u64 time_ns = me->later_time_ns, sp;
 	void *regs;
 
 	if (!time_ns)
 		return;
 	me->later_time_ns = 0;
-	if (me->later_tid != current->pid || me->later_switches != current->nvcsw + current->nivcsw ||
+	if (me->later_tid != current->pid || me->later_switches != (u32)(current->nvcsw + current->nivcsw) ||
 	    bpf_ktime_get_ns() - time_ns > LATER_NS)
 		return;
 	regs = (void *)bpf_task_pt_regs(current);
 	if (!regs)
 		return;
-	regs_read(regs, to);
-	if (to[USER_IP] == me->later_ip && to[USER_SP] == me->later_sp)
-		user_memory_send(current->pid, time_ns, to[USER_SP]);
+	sp = regs_sp(regs);
+	if (regs_ip(regs) != me->later_ip || sp != me->later_sp)
+		return;
+	if (thread_contexts_later && (me->later_flags & OUTLIER_CONTEXT_LATER))
+		context_send(current, time_ns);
+	if (user_stacks_later && (me->later_flags & OUTLIER_USER_LATER))
+		user_memory_send(current->pid, time_ns, sp);
 }
 
 /* ------------------------------------------------------------------- wakers */

@@ -106,7 +106,6 @@ static __noinline int chain_report(void *ctx, struct task_struct *p, struct chai
 {
 	u32 end = (u32)how, cpu = bpf_get_smp_processor_id(), index = cpu * SCRATCHES + TRACK_CHAIN;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &index);
-	bool user = !(p->flags & PF_KTHREAD);
 	struct cpu_state *me = this_cpu(cpu);
 	struct outlier *out;
 	long size;
@@ -124,13 +123,13 @@ static __noinline int chain_report(void *ctx, struct task_struct *p, struct chai
 	}
 	if (end != CHAIN_END_RUN) {
 		stacks_of_current(ctx, s);
+		context_of_current(out);
 	} else {
 		if (s->wants_kernel) {
 			size = bpf_get_task_stack(p, out->kernel, sizeof(out->kernel), 0);
 			out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
 		}
-		if (s->wants_user && user)
-			user_stack_defer(out, p, me);
+		user_defer(s, p, me);
 	}
 	outlier_emit(s);
 	return 0;

@@ -201,6 +201,7 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 	if (!evaluate_range(s, (s->facts.generation & 1) * MAX_RULES + rule, 1, now - c->start))
 		goto out;
 	stacks_of_current(ctx, s);
+	context_of_current(&s->out);
 	outlier_emit(s);
 out:
 	__sync_lock_test_and_set(&p->busy, 0);

@@ -195,8 +195,7 @@ static __noinline int sched_outlier(struct task_struct *next, struct task_slot *
 		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
 		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
 	}
-	if (s->wants_user && !(next->flags & PF_KTHREAD))
-		user_stack_defer(out, next, me);
+	user_defer(s, next, me);
 	outlier_emit(s);
 	return 0;
 }

@@ -146,6 +146,7 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 	if (s->facts.pid == self_pid || !evaluate(s, TRACK_SPAN, now - start))
 		return;
 	stacks_of_current(ctx, s);
+	context_of_current(&s->out);
 	outlier_emit(s);
 }
 

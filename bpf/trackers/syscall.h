@@ -217,6 +217,7 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 	if (!evaluate(s, TRACK_SYSCALL, now - start))
 		goto out;
 	stacks_of_current(ctx, s);
+	context_of_current(out);
 	if (progress_stacks && s->wants_progress)
 		progress_send(out->tid, start);
 	outlier_emit(s);

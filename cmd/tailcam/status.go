@@ -60,6 +60,9 @@ func (c *cli) printStatus(s *api.Status) {
 	c.printActions(s.Actions)
 	c.printOTLP(s.OTLP)
 	c.printUpload(s.Upload)
+	if a := s.Activities; a != nil {
+		c.out.Printf("\n%s contexts of threads are known of %s processes\n", c.out.Paint(term.Bold, "activities"), term.Count(uint64(max(a.Publishers, 0))))
+	}
 }
 
 func (c *cli) printPins(p *api.PinStatus) {

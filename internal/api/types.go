@@ -86,6 +86,13 @@ type Status struct {
 	Calls32   string          `json:"calls_32,omitempty"` // how far syscall rules see 32-bit programs; empty: wholly
 	Pins      *PinStatus      `json:"pins,omitempty"`     // null: nothing is pinned
 	Actions   *ActionsStatus  `json:"actions,omitempty"`
+
+	Activities *ActivitiesStatus `json:"activities,omitempty"` // null: activities.enabled is false
+}
+
+// ActivitiesStatus is what is known of the requests that threads work for.
+type ActivitiesStatus struct {
+	Publishers int `json:"publishers"` // processes that publish contexts of their threads
 }
 
 // ActionsStatus is what became of actions.

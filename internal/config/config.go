@@ -31,6 +31,7 @@ type Config struct {
 	Capacity   Capacity
 	Outliers   Outliers
 	Histograms Histograms
+	Activities Activities
 	Symbols    Symbols
 	Containers Containers
 	Budget     Budget
@@ -141,6 +142,11 @@ type Outliers struct {
 // Histograms are the distributions of all delays.
 type Histograms struct {
 	Enabled bool // false: no histograms, and no adaptive thresholds
+}
+
+// Activities are the requests that threads work for.
+type Activities struct {
+	Enabled bool // read the contexts that programs publish for their threads
 }
 
 // Symbols is how stack frames are resolved.

@@ -170,12 +170,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, alerts, otlp, upload, log"
+	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, otlp, upload, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, alerts, otlp, upload, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, otlp, upload, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events, recorder.irq_floor`},

@@ -120,6 +120,8 @@ func keys() []key {
 			func(c *Config) *int { return &c.Outliers.Burst }),
 		boolean("histograms.enabled", "true", "count all delays, not only outliers: `true or false`",
 			func(c *Config) *bool { return &c.Histograms.Enabled }),
+		boolean("activities.enabled", "false", "read the trace and span that programs publish for their threads: `true or false`",
+			func(c *Config) *bool { return &c.Activities.Enabled }),
 		boolean("symbols.lines", "true", "read debug information for source lines and inlined functions: `true or false`",
 			func(c *Config) *bool { return &c.Symbols.Lines }),
 		byteCount("symbols.max_memory", "256MiB", "maximum memory `size` of each helper that reads symbols",

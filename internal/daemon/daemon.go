@@ -18,6 +18,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/containers"
+	"github.com/tailcam/tailcam/internal/contexts"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/logs"
@@ -65,6 +66,7 @@ type daemon struct {
 	symbols    *helper.Helper
 	kernel     *tracker.Tracker
 	triggers   *trigger.Engine
+	contexts   *contexts.Finder  // nil: activities are not enabled
 	recorder   *flight.Resizable // nil: disabled
 	ring       int               // bytes per CPU, as asked for; under change while it runs
 	ringFor    string            // what that was measured for; empty: it was not
@@ -153,6 +155,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
+		{"prepare contexts of threads", d.openContexts, nil},
 		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, d.closeActions},
 		{"prepare triggers", d.openTriggers, nil},
@@ -274,6 +277,7 @@ func (d *daemon) loadKernel() (err error) {
 		Release:  d.releaseRecorder,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
+		Contexts:     d.cfg.Activities.Enabled,
 
 		Pins: d.pins, RingReason: d.ringFor, Version: version.String(),
 	})
@@ -387,6 +391,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("keep the budget", d.keepBudget)
 	stage("watch softirqs", d.watchSoftirqs)
 	stage("follow containers", d.followContainers)
+	stage("find contexts of threads", d.findContexts)
 	stage("reload", d.reloadOnHangup)
 	if d.cfg.Reload.Watch {
 		stage("watch files", d.watchFiles)

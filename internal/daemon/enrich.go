@@ -26,6 +26,7 @@ const (
 // first, and each result is available at once. It may run concurrently for different
 // outliers.
 func (d *daemon) enrich(o *events.Outlier) {
+	d.learnContext(o)
 	// Identity first: the process may exit soon. If it has exited, it stays unknown.
 	id, _ := d.hosts.IdentityOf(process.Seen{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm, At: o.EndMono})
 	cgroup := cmp.Or(o.Task.Cgroup, id.Cgroup)
@@ -91,7 +92,8 @@ func (d *daemon) unwind(o *events.Outlier) {
 		PID: o.Task.PID, TID: o.Task.TID, Start: u.StartNS / uint64(ticks), Switches: u.Switches,
 		Registers: u.Registers[:], Narrow: u.Narrow,
 	}
-	t.Base, t.Memory = u.Memory.Wait(copyTimeout)
+	m := u.Memory.Wait(copyTimeout)
+	t.Base, t.Memory = m.Base, m.Data
 	s := d.symbols.UserStack(t)
 	o.Enrichment.Learn(func(o *events.Outlier) {
 		o.Raw.User = s.Addrs

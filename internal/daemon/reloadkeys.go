@@ -88,6 +88,7 @@ var restartKeys = []struct{ name, why string }{
 	{"recorder.backend", "what reads and what writes the history are of one backend"},
 	{"recorder.enabled", "the snapshots' writer runs, or does not, from the start"},
 	{"capacity", "the pending tables hold pending work"},
+	{"activities", "the kernel side reads contexts, or does not, from the start"},
 	{"histograms", "rules, thresholds and metrics count on from what is there"},
 	{"snapshots.compress", "the snapshots' writer has it from the start"},
 	{"snapshots.boost", "the threads have their priority from the start"},

@@ -54,6 +54,9 @@ func (d *daemon) Status(context.Context) api.Status {
 	d.mu.Unlock()
 	s.OTLP = d.otlpStatus()
 	s.Upload = d.uploadStatus()
+	if d.contexts != nil {
+		s.Activities = &api.ActivitiesStatus{Publishers: d.contexts.Publishers()}
+	}
 	s.Pins = d.pinStatus()
 	calls := d.kernel.CallFunctions()
 	s.Calls32 = calls32(&calls)

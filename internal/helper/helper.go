@@ -93,7 +93,7 @@ func New(opts *Options) (*Helper, error) {
 		h.ended.Go(func() { // before the first outlier needs it
 			l.turn <- struct{}{}
 			defer func() { <-l.turn }()
-			_ = o.Guard.Do(guard.Helper, func() error { _, err := l.launch(); return err }) // logs its errors
+			_ = o.Guard.Do(guard.Helper, func() error { _, err := l.worker(); return err }) // logs its errors
 		})
 	}
 	h.ended.Add(1)

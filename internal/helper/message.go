@@ -20,6 +20,9 @@ const (
 
 	reqCmdlines = 8 // command lines of processes, as pairs of pid and start in addrs; reader
 	reqUnwind   = 9 // unwind a stack; parser
+
+	reqThreadLocal = 10 // a thread-local variable of a process; parser
+	reqWords       = 11 // words of memory of a process, at addrs; reader
 )
 
 // request is a message from the daemon to a helper.

@@ -106,6 +106,8 @@ func serveReader(fd int, hello string) error {
 			if exact {
 				m.flags |= flagExact
 			}
+		case q.kind == reqWords:
+			m.addrs, err = readWords(&q)
 		case q.kind == reqCmdline:
 			m.text, err = cmdline(q.pid, q.start)
 		case q.kind == reqCmdlines && len(q.addrs)%2 == 0:

@@ -145,6 +145,8 @@ func (p *parser) answer(q request) *message {
 		m.frames, m.sources = s.Frames, s.Sources
 	case reqUnwind:
 		p.unwind(&q, m)
+	case reqThreadLocal:
+		p.threadLocal(&q, m)
 	case reqKernel:
 		var known bool
 		if m.sources, known = p.resolver.KernelLines(q.addrs); known {

@@ -204,6 +204,22 @@ func TestValues(t *testing.T) {
 	assert.Check(t, strings.Contains(open, want), "missing: %s", want)
 }
 
+// TestExemplarWithTrace: the trace is beside its snapshot, if there is room for both.
+func TestExemplarWithTrace(t *testing.T) {
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for id, want := range map[string]string{
+		"short":                  `# {snapshot_id="short",trace_id="` + trace + `"} 1.0 1.0`,
+		strings.Repeat("l", 100): `# {snapshot_id="` + strings.Repeat("l", 100) + `"} 1.0 1.0`,
+	} {
+		tally, o := NewTally(), outlier(events.CauseThreshold, 48e6)
+		o.TraceID, o.SpanID = trace, "00f067aa0ba902b7"
+		tally.Outlier(&o)
+		tally.Snapshot(&snapshot.Done{ID: id, Dir: "/", Outliers: []events.Outlier{o}})
+		open := exposed(t, NewRegistry(busy(), tally, nil), expfmt.TypeOpenMetrics)
+		assert.Check(t, strings.Contains(open, `tailcam_outliers_total{cause="threshold",rule="wakeup"} 1.0 `+want), "missing: %s", want)
+	}
+}
+
 // TestNative: each delay is in the bucket that native histograms of schema 3 have for it.
 func TestNative(t *testing.T) {
 	values := []uint64{0, 0, 1, 2, 953, 954, 5e6, 5e6, 5e6, 48e6, 999_999_999, 1e9, 1e9 + 1, 1_090_507_732, 1_090_507_733, 200e9}

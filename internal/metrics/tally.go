@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"encoding/hex"
 	"maps"
 	"slices"
 	"sync"
@@ -40,6 +41,7 @@ type ruleTally struct {
 type causeTally struct {
 	count, ns uint64
 	snapshot  string // of the latest outlier that has one; empty: none yet
+	trace     string // its own, in hexadecimal; empty: none
 	time      time.Time
 	delayNS   int64 // its own
 }
@@ -105,7 +107,10 @@ func (t *Tally) Snapshot(done *snapshot.Done) {
 		o := &done.Outliers[i]
 		r := t.ruleLocked(o.Rule)
 		if c := r.cause(o.Cause); o.Time.After(c.time) {
-			c.snapshot, c.time, c.delayNS = done.ID, o.Time, o.DelayNS
+			c.snapshot, c.time, c.delayNS, c.trace = done.ID, o.Time, o.DelayNS, ""
+			if id, _, ok := o.TraceContext(); ok {
+				c.trace = hex.EncodeToString(id[:])
+			}
 		}
 		if e := o.Explained; e != nil {
 			r.blame(culprit{e.Cause, e.ByKind}, e.NS)
@@ -194,14 +199,16 @@ func (t *Tally) collect(s *scrape, running []string) {
 	s.add(reloadLastTime.of(float64(t.loaded.UnixMilli()) / 1e3))
 }
 
-// exemplar adds the latest snapshot to a metric.
+// exemplar adds the latest snapshot, and its trace, to a metric.
 func (c *causeTally) exemplar(m prometheus.Metric, value float64) prometheus.Metric {
 	if c.snapshot == "" {
 		return m
 	}
-	with, err := prometheus.NewMetricWithExemplars(m, prometheus.Exemplar{
-		Value: value, Labels: prometheus.Labels{"snapshot_id": c.snapshot}, Timestamp: c.time,
-	})
+	labels := prometheus.Labels{"snapshot_id": c.snapshot}
+	if n := len(c.snapshot) + len("snapshot_id") + len("trace_id") + len(c.trace); c.trace != "" && n <= prometheus.ExemplarMaxRunes {
+		labels["trace_id"] = c.trace
+	}
+	with, err := prometheus.NewMetricWithExemplars(m, prometheus.Exemplar{Value: value, Labels: labels, Timestamp: c.time})
 	if err != nil { // an id that is too long: the count is worth more
 		return m
 	}

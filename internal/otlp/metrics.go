@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"context"
+	"encoding/hex"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -139,6 +140,10 @@ func exemplar(e *dto.Exemplar) *metricspb.Exemplar {
 		x.TimeUnixNano = unixNano(t.AsTime())
 	}
 	for _, l := range e.GetLabel() {
+		if id, err := hex.DecodeString(l.GetValue()); l.GetName() == "trace_id" && err == nil && len(id) == 16 {
+			x.TraceId = id
+			continue
+		}
 		x.FilteredAttributes = append(x.FilteredAttributes, &commonpb.KeyValue{Key: l.GetName(), Value: stringValue(l.GetValue())})
 	}
 	return x

@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"encoding/hex"
 	"math"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestMetrics(t *testing.T) {
 		native := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "native_seconds", NativeHistogramBucketFactor: math.Exp2(1.0 / 8)})
 		summary := prometheus.NewSummary(prometheus.SummaryOpts{Name: "summary", Objectives: map[float64]float64{0.5: 0.1}})
 		r.MustRegister(counter, gauge, classic, native, summary)
-		counter.WithLabelValues("evil\n").(prometheus.ExemplarAdder).AddWithExemplar(2.5, prometheus.Labels{"snapshot_id": "s1"})
+		counter.WithLabelValues("evil\n").(prometheus.ExemplarAdder).AddWithExemplar(2.5, prometheus.Labels{"snapshot_id": "s1", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"})
 		gauge.Set(-3)
 		for _, v := range []float64{0.5, 1, 1.5, 9} {
 			classic.Observe(v)
@@ -54,6 +55,8 @@ func TestMetrics(t *testing.T) {
 		assert.Check(t, is.DeepEqual(map[string]any{"rule": `evil\x0a`}, collector.Attributes(p.GetAttributes())))
 		x := p.GetExemplars()[0]
 		assert.Check(t, x.GetAsDouble() == 2.5 && x.GetTimeUnixNano() > 0 && collector.Attributes(x.GetFilteredAttributes())["snapshot_id"] == "s1")
+		assert.Check(t, is.Equal("4bf92f3577b34da6a3ce929d0e0e4736", hex.EncodeToString(x.GetTraceId())))
+		assert.Check(t, is.Len(x.GetFilteredAttributes(), 1))
 
 		assert.Check(t, got["size_bytes"].GetUnit() == "By" && got["size_bytes"].GetGauge().GetDataPoints()[0].GetAsDouble() == -3)
 		h := got["classic"].GetHistogram().GetDataPoints()[0]

@@ -113,7 +113,7 @@ func splitImage(s string) (name, tag string) {
 // elsewhere are the fields that have names in the semantic conventions, or that are
 // not sent: command lines may have passwords, and source lines are in snapshots.
 var elsewhere = [][]string{
-	{"id"}, {"time"}, {"cpu"}, {"block", "device"}, {"stacks", "sources"},
+	{"id"}, {"time"}, {"cpu"}, {"trace_id"}, {"span_id"}, {"block", "device"}, {"stacks", "sources"},
 	{"task", "pid"}, {"task", "tid"}, {"task", "comm"}, {"task", "uid"}, {"task", "cgroup"}, {"task", "container"},
 	{"task", "cmdline"}, {"task", "title"}, {"task", "runtime"}, {"task", "container_name"}, {"task", "pod"}, {"task", "namespace"},
 	{"task", "pod_uid"}, {"task", "workload"}, {"task", "image"},

@@ -21,9 +21,14 @@ const (
 // other tests, or leads the workers, stays as it is.
 func limitFuzz(f *testing.F) {
 	f.Helper()
-	worker := flag.Lookup("test.fuzzworker")
-	if worker == nil || worker.Value.String() != "true" {
+	if !isFuzzWorker() {
 		return
 	}
 	assert.NilError(f, sandbox.LimitMemory(helperMemory+fuzzerMemory))
+}
+
+// isFuzzWorker reports whether this process only tries what another one sends.
+func isFuzzWorker() bool {
+	worker := flag.Lookup("test.fuzzworker")
+	return worker != nil && worker.Value.String() == "true"
 }

@@ -87,19 +87,20 @@ type Stats struct {
 
 // Resolver symbolizes addresses. It is safe for concurrent use.
 type Resolver struct {
-	opts      Options
-	opener    Opener
-	remote    atomic.Uint64
-	kernel    *kernelTable
-	cache     *cache
-	lines     *lineCache // nil: disabled
-	vmlinux   vmlinux
-	kept      mapsCache
-	vdso      vdso
-	perf      perfMaps
-	unwinding unwindCache
-	gate      *within.Gate[int]
-	timeouts  atomic.Uint64
+	opts       Options
+	opener     Opener
+	remote     atomic.Uint64
+	kernel     *kernelTable
+	cache      *cache
+	lines      *lineCache // nil: disabled
+	vmlinux    vmlinux
+	kept       mapsCache
+	vdso       vdso
+	perf       perfMaps
+	unwinding  unwindCache
+	threadless threadless
+	gate       *within.Gate[int]
+	timeouts   atomic.Uint64
 }
 
 // New returns a resolver. It reads nothing yet. opts may be nil.

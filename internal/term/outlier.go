@@ -71,6 +71,9 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 	if o.Span != nil && !o.Span.Begin.Is(&o.Task) {
 		d.add("started by", Peer(o.Span.Begin))
 	}
+	if o.TraceID != "" {
+		d.add("trace", Clean(o.TraceID)+", span "+Clean(o.SpanID))
+	}
 	if o.Cause != events.CauseTrigger { // that has none
 		d.add("cpu", cpus(o))
 	}

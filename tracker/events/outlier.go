@@ -271,9 +271,13 @@ type Outlier struct {
 	EntryTask *Peer          `json:"entry_task,omitempty"`
 	Chain     *ChainInfo     `json:"chain,omitempty"`
 	Span      *SpanInfo      `json:"span,omitempty"`
-	Trigger   *TriggerInfo   `json:"trigger,omitempty"`
-	Snapshot  *string        `json:"snapshot"`            // id, or null
-	Explained *Explained     `json:"explained,omitempty"` // once its snapshot is complete
+	// TraceID and SpanID are those that the program of Task has published for it
+	// (otel_thread_ctx_v1), in hexadecimal; both or none. TraceContext knows others, too.
+	TraceID   string       `json:"trace_id,omitempty"`
+	SpanID    string       `json:"span_id,omitempty"`
+	Trigger   *TriggerInfo `json:"trigger,omitempty"`
+	Snapshot  *string      `json:"snapshot"`            // id, or null
+	Explained *Explained   `json:"explained,omitempty"` // once its snapshot is complete
 	// Actions are the results of actions that were given this outlier, of those that ended.
 	Actions    []ActionResult `json:"actions,omitempty"`
 	Suppressed uint64         `json:"suppressed"` // snapshots of this rule limited since its last one
@@ -291,6 +295,8 @@ type Outlier struct {
 	Raw RawStacks `json:"-"`
 	// User is what its user stack is found by; nil: there is none, or no one wants it.
 	User *UserState `json:"-"`
+	// Context, if set, brings TraceID and SpanID.
+	Context *Promise[Trace] `json:"-"`
 	// Unstacked: the kernel side could not take the stack; user space must.
 	Unstacked bool `json:"-"`
 	// Enrichment, if set, tells when Task, Stacks, Labels and Work are complete.

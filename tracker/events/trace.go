@@ -5,10 +5,26 @@ import (
 	"strings"
 )
 
+// Trace is a trace and a span; zeros: there is none.
+type Trace struct {
+	ID   [16]byte
+	Span [8]byte
+}
+
+// IsKnown reports whether there is one.
+func (t *Trace) IsKnown() bool { return t.ID != [16]byte{} && t.Span != [8]byte{} }
+
+// SetTrace sets TraceID and SpanID, if t has both.
+func (o *Outlier) SetTrace(t Trace) {
+	if t.IsKnown() {
+		o.TraceID, o.SpanID = hex.EncodeToString(t.ID[:]), hex.EncodeToString(t.Span[:])
+	}
+}
+
 // TraceContext returns the trace and the span in which the work was done, as far as
 // its program has said so: a label of a declared pair called traceparent, or
-// trace_id and span_id, or a span's key, in the form of W3C Trace Context. A span
-// of zeros: unknown.
+// trace_id and span_id, or a span's key, in the form of W3C Trace Context, which are
+// about this work; or else what it has published for its thread. A span of zeros: unknown.
 func (o *Outlier) TraceContext() (trace [16]byte, span [8]byte, ok bool) {
 	label := func(name string) string {
 		s, _ := o.Labels[name].(string)
@@ -21,6 +37,9 @@ func (o *Outlier) TraceContext() (trace [16]byte, span [8]byte, ok bool) {
 	id, of := label("trace_id"), label("span_id")
 	if parts := strings.Split(parent, "-"); len(parts) >= 4 && len(parts[0]) == 2 && parts[0] != "ff" {
 		id, of = parts[1], parts[2]
+	}
+	if !parseID(trace[:], id) {
+		id, of = o.TraceID, o.SpanID
 	}
 	if !parseID(trace[:], id) {
 		return [16]byte{}, [8]byte{}, false

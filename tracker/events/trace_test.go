@@ -27,6 +27,8 @@ func TestTraceContext(t *testing.T) {
 		{"zeros", Outlier{Labels: map[string]any{"trace_id": "00000000000000000000000000000000"}}, "", ""},
 		{"capitals", Outlier{Labels: map[string]any{"trace_id": "4BF92F3577B34DA6A3CE929D0E0E4736"}}, "", ""},
 		{"no number", Outlier{Labels: map[string]any{"trace_id": "4bf92f3577b34da6a3ce929d0e0e473x"}}, "", ""},
+		{"its thread's", Outlier{TraceID: trace, SpanID: span}, trace, span},
+		{"the label is about the work", Outlier{Labels: map[string]any{"trace_id": trace, "span_id": span}, TraceID: span + span, SpanID: span}, trace, span},
 		{"bytes", Outlier{Span: &SpanInfo{Key: "00-\xff\n-\x00-01"}}, "", ""},
 	} {
 		gotTrace, gotSpan, ok := tt.o.TraceContext()

@@ -373,6 +373,9 @@ func (o *Objects) size(n *build, s *specs) error {
 	s.Cpus.MaxEntries = uint32(cpus)
 	s.Scratches.MaxEntries = uint32(cpus * abi.Scratches)
 	s.Interrupts.MaxEntries = used(n.plan.interrupts(), cpus)
+	if !n.plan.Contexts {
+		s.ContextPlaces.Type, s.ContextPlaces.Flags, s.ContextPlaces.MaxEntries = ebpf.Array, 0, 1
+	}
 	s.WakerScratch.MaxEntries = uint32(cpus)
 	s.WakerStacks.MaxEntries = used(n.plan.wakerStacksAlways || n.plan.wakerStacksSlow, wakerStacks)
 	s.ChainCpus.MaxEntries = used(tracks[rules.Chain], cpus)

@@ -20,7 +20,9 @@ const laterProgram = "irq_work_entry"
 type Plan struct {
 	Tracks            map[rules.Track]bool
 	Groups            map[string]bool
+	Contexts          bool // the contexts of threads are read (otel_thread_ctx_v1)
 	userStacksLater   bool // a rule at sched_switch wants user stacks, and copies of them can be had
+	switchesLater     bool // a rule at sched_switch is there, and what is in its task's memory can be had
 	wakerStacksAlways bool // a wakeup rule wants waker stacks
 	wakerStacksSlow   bool // an offcpu rule wants waker stacks
 	softirqRaise      bool // a softirq rule wants how long they wait to run
@@ -45,7 +47,11 @@ func NewPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*Plan, []rul
 
 // Next is NewPlan for other rules while what was loaded for p runs.
 func (p *Plan) Next(list []rules.Rule, kernel *btf.Spec) (*Plan, []rules.Rule, map[string]error, error) {
-	return newPlan(list, nil, kernel, p.allCalls)
+	q, served, inactive, err := newPlan(list, nil, kernel, p.allCalls)
+	if err == nil {
+		q.Contexts = p.Contexts
+	}
+	return q, served, inactive, err
 }
 
 func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool) (*Plan, []rules.Rule, map[string]error, error) {
@@ -75,7 +81,9 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool
 		run := r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToRun)
 		sched := r.Track == rules.Wakeup || r.Track == rules.OffCPU || run
 		waker := slices.Contains(r.Stacks, rules.WakerStack)
-		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack) && p.missing[laterProgram] == nil
+		later := sched && p.missing[laterProgram] == nil
+		p.switchesLater = p.switchesLater || later
+		p.userStacksLater = p.userStacksLater || later && slices.Contains(r.Stacks, rules.UserStack)
 		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
 		p.Timeouts = p.Timeouts || hasTimeout(&r)
 		p.progress = p.progress || slices.Contains(r.Stacks, rules.ProgressStacks)
@@ -152,6 +160,7 @@ func (p *Plan) Grow(q *Plan) *Plan {
 		had  bool
 	}{
 		{&n.userStacksLater, p.userStacksLater},
+		{&n.switchesLater, p.switchesLater},
 		{&n.wakerStacksAlways, p.wakerStacksAlways},
 		{&n.wakerStacksSlow, p.wakerStacksSlow},
 		{&n.softirqRaise, p.softirqRaise},
@@ -191,7 +200,7 @@ func (p *Plan) Covers(q *Plan) bool {
 	}
 	has := func(p, q bool) bool { return p || !q }
 	return has(p.allCalls, q.allCalls) && has(p.chainUser, q.chainUser) && has(p.Timeouts, q.Timeouts) && has(p.progress, q.progress) &&
-		has(p.userStacksLater, q.userStacksLater) && has(p.wakerStacksAlways, q.wakerStacksAlways) &&
+		has(p.userStacksLater, q.userStacksLater) && has(p.contextsLater(), q.contextsLater()) && has(p.wakerStacksAlways, q.wakerStacksAlways) &&
 		has(p.wakerStacksSlow || p.wakerStacksAlways, q.wakerStacksSlow) && has(p.softirqRaise, q.softirqRaise)
 }
 
@@ -203,7 +212,7 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 	if h.Program == "sched_switch" && p.progress || h.Program == tickProgram && p.Timeouts {
 		return true
 	}
-	if h.Program == "sys_exit" && p.chainUser || h.Program == laterProgram && p.userStacksLater {
+	if h.Program == "sys_exit" && p.chainUser || h.Program == laterProgram && (p.userStacksLater || p.contextsLater()) {
 		return true
 	}
 	if p.Groups["sched"] && slices.Contains(kinds.NameHooks, h.Program) {
@@ -222,6 +231,9 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 	return slices.ContainsFunc(tracks, func(t rules.Track) bool { return p.Tracks[t] }) ||
 		slices.ContainsFunc(h.Groups, func(g string) bool { return p.Groups[g] })
 }
+
+// contextsLater reports whether contexts are read after a switch.
+func (p *Plan) contextsLater() bool { return p.Contexts && p.switchesLater }
 
 // CallsByTracepoint reports whether every system call of the machine is seen.
 func (p *Plan) CallsByTracepoint() bool { return p.Tracks[rules.Syscall] && p.allCalls }
@@ -246,6 +258,8 @@ func (p *Plan) configure(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs)
 		{v.ChainUser, p.chainUser},
 		{v.CallsByTracepoint, p.allCalls},
 		{v.UserStacksLater, p.userStacksLater},
+		{v.ThreadContexts, p.Contexts},
+		{v.ThreadContextsLater, p.contextsLater()},
 		{v.Timeouts, p.Timeouts},
 		{v.TaskKfuncs, p.taskKfuncs},
 		{v.ProgressStacks, p.progress},

@@ -76,6 +76,7 @@ func (o *Objects) LoadShared(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map
 			return nil, fmt.Errorf("map %s is missing in the main BPF object", name)
 		}
 		m.MaxEntries, m.ValueSize = with.MaxEntries(), with.ValueSize()
+		m.Type, m.Flags = with.Type(), with.Flags()
 		replace[name] = with
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace, Cache: cache})

@@ -313,7 +313,7 @@ func (o *Objects) Serves() []Served {
 			continue
 		}
 		s := Served{Program: h.Program, Stacks: h.Program == laterProgram && o.Plan().userStacksLater}
-		s.Always = h.Program == tickProgram && o.Plan().Timeouts
+		s.Always = h.Program == tickProgram && o.Plan().Timeouts || h.Program == laterProgram && o.Plan().contextsLater()
 		for _, g := range h.Groups {
 			if o.Plan().Groups[g] {
 				s.Groups = append(s.Groups, g)

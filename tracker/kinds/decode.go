@@ -55,6 +55,7 @@ func (m *Message) Decode() *events.Outlier {
 			Registers: m.UserRegs, Narrow: m.Flags&abi.OutlierUser32 != 0, StartNS: m.UserStartNs, Switches: m.UserSwitches,
 		}
 	}
+	o.SetTrace(events.Trace{ID: m.TraceId, Span: m.SpanId})
 	o.AfterTimeout = o.Cause == events.CauseAfterTimeout
 	kind.Decode(o, m)
 	if o.Cause != events.CauseTimeout {

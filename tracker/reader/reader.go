@@ -51,7 +51,8 @@ type Reader struct {
 	closing sync.RWMutex
 	closed  bool
 
-	memories memories
+	memories later[events.StackCopy]
+	contexts later[events.Trace]
 	progress progress
 	held     held
 }
@@ -101,7 +102,7 @@ func (r *Reader) Read() (*events.Outlier, error) {
 		if o := r.decideHeld(time.Now()); o != nil {
 			return o, nil
 		}
-		promised := r.memories.deadline()
+		promised := earlier(r.memories.deadline(), r.contexts.deadline())
 		r.ring.SetDeadline(earlier(promised, r.held.deadline()))
 		r.waiting.Store(true)
 		rec, err := r.ring.Read()
@@ -111,6 +112,7 @@ func (r *Reader) Read() (*events.Outlier, error) {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if !promised.IsZero() && !time.Now().Before(promised) {
 				r.memories.giveUp()
+				r.contexts.giveUp()
 			}
 			continue
 		case errors.Is(err, ringbuf.ErrClosed):
@@ -140,7 +142,13 @@ func (r *Reader) receive(sample []byte) (*events.Outlier, error) {
 	}
 	switch kind := binary.LittleEndian.Uint16(sample); kind {
 	case abi.UserMemoryType:
-		return nil, r.memories.keep(sample)
+		return nil, r.keepMemory(sample)
+	case abi.ThreadContextType:
+		c, err := decode[abi.ThreadContext](sample, "the context of a thread")
+		if err == nil {
+			r.contexts.promise(c.Tid, c.TimeNs).Fill(events.Trace{ID: c.TraceId, Span: c.SpanId})
+		}
+		return nil, err
 	case abi.QuestionType:
 		q, err := decode[abi.Question](sample, "question")
 		if err == nil {
@@ -203,7 +211,7 @@ func (r *Reader) decided(o *events.Outlier, raw *abi.Outlier) *events.Outlier {
 			o.Raw.Kernel = stack
 		}
 	}
-	r.memories.attach(o, raw)
+	r.attachLater(o, raw)
 	return o
 }
 
@@ -221,7 +229,7 @@ func (r *Reader) acknowledge(sample []byte) error {
 		if len(sample) >= int(at)+4 {
 			owner = int(binary.LittleEndian.Uint32(sample[at:])) % abi.MaxRules
 		}
-	case abi.UserMemoryType:
+	case abi.UserMemoryType, abi.ThreadContextType:
 		owner = abi.RingStacks
 	case abi.ProgressType:
 		owner = abi.RingProgress

@@ -92,8 +92,36 @@ func TestReceiveUserMemory(t *testing.T) {
 			}
 		}
 		assert.Assert(t, o != nil && o.User != nil && o.User.Switches == 3 && o.User.StartNS == 5 && o.Raw.User[0] == 0x1000, "%+v", o)
-		base, data := o.User.Memory.Wait(time.Minute)
-		assert.Check(t, base == 0x7c00 && len(data) == abi.UserBytes && data[0] == 5, "%#x, %d bytes", base, len(data))
+		m := o.User.Memory.Wait(time.Minute)
+		assert.Check(t, m.Base == 0x7c00 && len(m.Data) == abi.UserBytes && m.Data[0] == 5, "%#x, %d bytes", m.Base, len(m.Data))
+	}
+}
+
+// TestReceiveContext: what is read at an outlier comes with it, and what is read after a switch
+// belongs to all outliers of its task and time.
+func TestReceiveContext(t *testing.T) {
+	trace, span := [16]uint8{15: 1}, [8]uint8{7: 2}
+	outlier := abi.Outlier{Type: abi.OutlierType, Generation: 1, Rule: 65, TimeNs: 9000, Tid: 12, TraceId: trace, SpanId: span}
+	o, err := ready(t).receive(sample(t, &outlier))
+	assert.Assert(t, err == nil && o != nil)
+	assert.Check(t, o.TraceID == "00000000000000000000000000000001" && o.SpanID == "0000000000000002" && o.Context == nil, "%+v", o)
+
+	outlier.TraceId, outlier.SpanId, outlier.Flags = [16]uint8{}, [8]uint8{}, abi.OutlierContextLater
+	context := abi.ThreadContext{Type: abi.ThreadContextType, Tid: 12, TimeNs: 9000, TraceId: trace, SpanId: span}
+	other := context
+	other.Tid, other.TraceId = 13, [16]uint8{3}
+	tr := ready(t)
+	var got []*events.Outlier
+	for _, m := range []any{&outlier, &other, &outlier, &context} {
+		o, err := tr.receive(sample(t, m))
+		assert.NilError(t, err)
+		if o != nil {
+			got = append(got, o)
+		}
+	}
+	assert.Assert(t, len(got) == 2)
+	for _, o := range got {
+		assert.Check(t, o.TraceID == "" && o.Context.Wait(time.Minute) == events.Trace{ID: trace, Span: span}, "%+v", o)
 	}
 }
 
@@ -105,13 +133,11 @@ func TestUserMemoryNeverComes(t *testing.T) {
 			Type: abi.OutlierType, Generation: 1, Rule: 65, TimeNs: i, Flags: abi.OutlierUserLater, UserRegs: [abi.UserRegs]uint64{1},
 		}))
 		assert.Assert(t, o != nil && err == nil)
-		_, data := o.User.Memory.Wait(0)
-		assert.Check(t, data == nil)
+		assert.Check(t, o.User.Memory.Wait(0).Data == nil)
 	}
-	assert.Check(t, len(tr.memories.recent) == maxMemories)
-	var none *events.UserMemory
-	_, data := none.Wait(time.Hour)
-	assert.Check(t, data == nil)
+	assert.Check(t, len(tr.memories.recent) == maxLater)
+	var none *events.Promise[events.StackCopy]
+	assert.Check(t, none.Wait(time.Hour).Data == nil)
 }
 
 func TestReceiveOfReplacedRules(t *testing.T) {
@@ -133,6 +159,7 @@ func TestReceiveNonsense(t *testing.T) {
 func FuzzReceive(f *testing.F) {
 	f.Add(sample(f, &abi.Outlier{Type: abi.OutlierType, Generation: 1, KernelFrames: 65535, WakerFrames: 1 << 31}))
 	f.Add(sample(f, &abi.UserMemory{Type: abi.UserMemoryType, Bytes: 1 << 63}))
+	f.Add(sample(f, &abi.ThreadContext{Type: abi.ThreadContextType, Tid: 1}))
 	f.Add(sample(f, &abi.GrowMessage{Type: abi.GrowType}))
 	f.Add([]byte{0x43, 0x74})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -132,7 +132,8 @@ func (c *camera) unwind(o *events.Outlier) {
 	if o.User == nil {
 		return
 	}
-	base, data := o.User.Memory.Wait(time.Second)
+	m := o.User.Memory.Wait(time.Second)
+	base, data := m.Base, m.Data
 	exact := data != nil
 	if !exact {
 		start := o.User.StartNS / uint64(time.Second/100)

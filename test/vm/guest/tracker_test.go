@@ -187,7 +187,7 @@ func attach(t *testing.T, kernel *tracker.Tracker) {
 func copied(t *testing.T, o *events.Outlier, rule string) bool {
 	t.Helper()
 	assert.Assert(t, o.User != nil && o.User.Registers[abi.UserSp] != 0, "%s: no registers", rule)
-	_, data := o.User.Memory.Wait(time.Second)
+	data := o.User.Memory.Wait(time.Second).Data
 	t.Logf("%s: %d bytes of the user stack", rule, len(data))
 	return len(data) > 0 || runtime.GOARCH != "amd64" && rule != "syscall"
 }

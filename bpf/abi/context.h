@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Where a process has the contexts of its threads (OpenTelemetry's OTEP 4947). */
+#ifndef TAILCAM_ABI_CONTEXT_H
+#define TAILCAM_ABI_CONTEXT_H
+
+#include <linux/types.h>
+
+/*
+ * Where the thread-local variable otel_thread_ctx_v1 is. Written by the daemon,
+ * for the program that has run in the process since its last exec: another one has
+ * another stack.
+ */
+struct context_place {
+	__u64 start_code;  /* of the program, in mm_struct */
+	__u64 start_stack; /* the same */
+	__s64 offset;	   /* from the thread pointer, or in the memory of module */
+	__u64 module;	   /* 0: offset is from the thread pointer */
+	__s32 vector;	   /* of a module: where the thread's vector is, from the thread pointer */
+	__s32 length;	   /* where the vector has its length, from its start */
+	__u32 entry;	   /* bytes of one entry of the vector */
+	__u32 _pad;
+};
+
+#endif

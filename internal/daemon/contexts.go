@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/contexts"
+	"github.com/tailcam/tailcam/tracker/events"
+)
+
+// openContexts prepares the search for processes that publish the contexts of their threads.
+func (d *daemon) openContexts() error {
+	if d.cfg.Activities.Enabled {
+		d.contexts = contexts.New(&contexts.Options{
+			Find: func(pid int) (abi.ContextPlace, error) { return contexts.Find(d.symbols, pid) },
+			Set:  d.kernel.SetContext, Log: d.log.Named("contexts"),
+		})
+	}
+	return nil
+}
+
+// findContexts runs the search until ctx is done.
+func (d *daemon) findContexts(ctx context.Context) error {
+	if d.contexts == nil {
+		return nil
+	}
+	return d.contexts.Run(ctx)
+}
+
+// learnContext waits for the context of a thread, which follows outliers at switches. Of a
+// process without one it is looked for again.
+func (d *daemon) learnContext(o *events.Outlier) {
+	if d.contexts == nil || o.Task.Kernel || o.Task.PID == 0 {
+		return
+	}
+	if o.Context != nil {
+		trace := o.Context.Wait(copyTimeout)
+		o.Enrichment.Learn(func(o *events.Outlier) { o.SetTrace(trace) })
+	}
+	if o.TraceID == "" {
+		d.contexts.Missing(o.Task.PID)
+	}
+}

@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/collector"
+	"github.com/tailcam/tailcam/test/support/threadctx"
+	"github.com/tailcam/tailcam/tracker/events"
+)
+
+// TestActivities: the trace and the span that a program publishes for its threads are in
+// events, in snapshots, in the records and exemplars of OTLP; of a program that ran before
+// the daemon started, and of one that began later, whose first outlier makes it known.
+func TestActivities(t *testing.T) {
+	needRoot(t)
+	c := &collector.Collector{}
+	s := httptest.NewServer(c)
+	defer s.Close()
+	c.URL = s.URL
+	ways := threadctx.Ways()
+	before := ways[3].Build(t).Start(t, "work", "3", "20000")
+	d := start(t, rulesFile(
+		entry("calls", "syscall", "10ms", "{comm: threadctx, syscall: nanosleep}", "snapshot: {after: 10ms, every: 1ms}"),
+		entry("sleeps", "offcpu", "10ms", "{comm: threadctx, syscall: nanosleep}", "snapshot: false"),
+	), "--activities-enabled", "true", "--otlp-endpoint", c.URL, "--otlp-interval", "1s")
+	eventually(t, "it is known", func() bool {
+		text := d.ok("status")
+		return strings.Contains(text, "contexts of threads are known of") && !strings.Contains(text, " of 0 processes")
+	})
+	before.Go()
+	sleeps := before.Wait()
+	outliers := settled(t, d, "calls", 8)
+	for i := range sleeps {
+		o := outliers[i]
+		assert.Check(t, o.TraceID == sleeps[i].TraceID && o.SpanID == sleeps[i].SpanID, "%q, %q; %+v", o.TraceID, o.SpanID, sleeps[i])
+	}
+	seen := 0
+	for _, o := range d.events("sleeps") { // an interrupt may be late
+		for _, s := range sleeps {
+			if o.Task.TID == s.TID && o.EndMono > s.Start && o.StartMono < s.End && o.TraceID != "" {
+				assert.Check(t, o.TraceID == s.TraceID && o.SpanID == s.SpanID, "%q, %q; %+v", o.TraceID, o.SpanID, s)
+				seen++
+			}
+		}
+	}
+	assert.Check(t, seen > 0)
+	inSnapshots(t, d, outliers)
+	inOTLP(t, c, outliers)
+
+	later := ways[8].Build(t).Start(t, "work", "500", "20000")
+	later.Go()
+	eventually(t, "its contexts are known", func() bool {
+		list := d.events("calls")
+		return list[len(list)-1].Task.PID == later.PID() && list[len(list)-1].TraceID != ""
+	})
+	eventually(t, "an exemplar names a trace", func() bool { return exemplar(d, c) })
+	later.Kill()
+}
+
+// inSnapshots checks that outliers are in snapshots with their traces.
+func inSnapshots(t *testing.T, d *running, outliers []events.Outlier) {
+	t.Helper()
+	want := map[string]string{}
+	for _, o := range outliers {
+		if o.Snapshot != nil {
+			want[o.ID] = o.TraceID
+		}
+	}
+	assert.Assert(t, len(want) > 0)
+	eventually(t, "the snapshots are written", func() bool {
+		got := map[string]string{}
+		for _, s := range d.list() {
+			m, err := snapshot.ReadMeta(filepath.Join(d.snaps, s.ID))
+			if err != nil {
+				return false
+			}
+			for _, o := range m.Outliers {
+				got[o.ID] = o.TraceID
+			}
+		}
+		for id, trace := range want {
+			if got[id] != trace {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// inOTLP checks that outliers have arrived with their traces.
+func inOTLP(t *testing.T, c *collector.Collector, outliers []events.Outlier) {
+	t.Helper()
+	for _, o := range outliers {
+		eventually(t, "it has arrived", func() bool {
+			for _, r := range c.Records() {
+				if r.Attributes["log.record.uid"] == o.ID {
+					return is.Equal(o.TraceID+o.SpanID, hex.EncodeToString(r.GetTraceId())+hex.EncodeToString(r.GetSpanId()))().Success()
+				}
+			}
+			return false
+		})
+	}
+}
+
+// exemplar reports whether the latest metrics have the trace of an outlier as exemplar.
+func exemplar(d *running, c *collector.Collector) bool {
+	traces := map[string]bool{}
+	for _, o := range d.events("calls") {
+		traces[o.TraceID] = o.TraceID != ""
+	}
+	metrics, _ := c.Metrics()
+	for _, p := range metrics["tailcam_outliers_total"].GetSum().GetDataPoints() {
+		for _, x := range p.GetExemplars() {
+			if traces[hex.EncodeToString(x.GetTraceId())] {
+				return true
+			}
+		}
+	}
+	return false
+}

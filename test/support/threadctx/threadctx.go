@@ -1,0 +1,183 @@
+// Package threadctx builds and runs a C program that publishes the contexts of its threads
+// as OpenTelemetry's OTEP 4947 wants it, linked in every way in which a thread-local
+// variable can be reached.
+package threadctx
+
+import (
+	"bufio"
+	"embed"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+//go:embed src
+var sources embed.FS
+
+// Way is a way in which the program is linked, and reaches its variable.
+type Way struct {
+	Name    string
+	program []string // options of the program
+	library []string // options of the library that has the variable; nil: the program has it
+	open    bool     // dlopen loads the library
+}
+
+// Ways lists all ways that the compiler of this machine has.
+func Ways() []Way {
+	desc, trad := "gnu2", "gnu"
+	if runtime.GOARCH == "arm64" {
+		desc, trad = "desc", "trad"
+	}
+	export := []string{"-Wl,--export-dynamic-symbol=otel_thread_ctx_v1"}
+	return []Way{
+		{Name: "static program", program: []string{"-static"}},
+		{Name: "position-independent static program", program: append([]string{"-static-pie", "-fPIE"}, export...)},
+		{Name: "program at fixed addresses", program: append([]string{"-no-pie"}, export...)},
+		{Name: "position-independent program", program: append([]string{"-pie", "-fPIE"}, export...)},
+		{Name: "library, initial-exec", library: []string{"-ftls-model=initial-exec"}},
+		{Name: "library, general dynamic", library: []string{"-mtls-dialect=" + trad}},
+		{Name: "library, descriptor", library: []string{"-mtls-dialect=" + desc}},
+		{Name: "opened library, initial-exec", library: []string{"-ftls-model=initial-exec"}, open: true},
+		{Name: "opened library, general dynamic", library: []string{"-mtls-dialect=" + trad}, open: true},
+		{Name: "opened library, descriptor", library: []string{"-mtls-dialect=" + desc}, open: true},
+	}
+}
+
+// Program is a program that was built.
+type Program struct {
+	args  []string
+	files []string
+}
+
+// Files are the ELF files that it consists of, but for those of the system.
+func (p *Program) Files() []string { return p.files }
+
+// Build builds the program. Without a C compiler the test is skipped.
+func (w *Way) Build(t testing.TB) *Program {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("needs gcc, to build a program that publishes contexts (apt install gcc libc6-dev)")
+	}
+	dir, err := os.MkdirTemp("", "tailcam-threadctx-") // not t.TempDir: others may have to read it
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.Check(t, os.RemoveAll(dir)) })
+	assert.NilError(t, os.Chmod(dir, 0o755))
+	assert.NilError(t, os.CopyFS(dir, sources))
+	src, path, library := filepath.Join(dir, "src"), filepath.Join(dir, "threadctx"), filepath.Join(dir, "libctx.so")
+	compile := func(args ...string) {
+		args = append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"}, args...)
+		out, err := exec.CommandContext(t.Context(), gcc, args...).CombinedOutput()
+		assert.NilError(t, err, "gcc %v: %s", args, out)
+	}
+	main, variable := filepath.Join(src, "main.c"), filepath.Join(src, "variable.c")
+	p := &Program{args: []string{path}, files: []string{path}}
+	if w.library != nil {
+		p.files = append(p.files, library)
+	}
+	switch {
+	case w.library == nil:
+		compile(append(w.program, "-o", path, main, variable)...)
+	case w.open:
+		compile(append(w.library, "-shared", "-fPIC", "-o", library, variable)...)
+		compile("-DOPEN_LIBRARY", "-o", path, main, "-ldl")
+		p.args = append(p.args, library)
+	default:
+		compile(append(w.library, "-shared", "-fPIC", "-o", library, variable)...)
+		compile("-o", path, main, library, "-Wl,-rpath,"+dir)
+	}
+	return p
+}
+
+// Process is the program at work. It waits until Go is called.
+type Process struct {
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	out   *bufio.Scanner
+	t     testing.TB
+}
+
+// Start starts it; see src/main.c for the arguments. It ends with the test.
+func (p *Program) Start(t testing.TB, args ...string) *Process {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), p.args[0], append(p.args[1:len(p.args):len(p.args)], args...)...)
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe()
+	assert.NilError(t, err)
+	out, err := cmd.StdoutPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
+	s := &Process{cmd: cmd, input: input, out: bufio.NewScanner(out), t: t}
+	assert.Assert(t, s.out.Scan() && s.out.Text() == "ready", "it says %q", s.out.Text())
+	return s
+}
+
+// PID is its process id.
+func (s *Process) PID() int { return s.cmd.Process.Pid }
+
+// Go lets it begin.
+func (s *Process) Go() {
+	s.t.Helper()
+	_, err := s.input.Write([]byte("go\n"))
+	assert.NilError(s.t, err)
+}
+
+// Place is what a thread says of itself.
+type Place struct {
+	TID      int    `json:"tid"`
+	Pointer  uint64 `json:"pointer"`  // the thread pointer
+	Variable uint64 `json:"variable"` // address
+}
+
+// Places reads n places. The process goes on until Wait.
+func (s *Process) Places(n int) []Place { return lines[Place](s, n) }
+
+// Sleep is a slow system call, with the context that it has.
+type Sleep struct {
+	Kind    string `json:"kind"` // good: it must be reported; torn: if reported, then whole; otherwise it must not
+	PID     int    `json:"pid"`
+	TID     int    `json:"tid"`
+	Start   uint64 `json:"start_ns"`
+	End     uint64 `json:"end_ns"`
+	TraceID string `json:"trace_id"`
+	SpanID  string `json:"span_id"`
+}
+
+// Wait waits for its end, and returns what it did.
+func (s *Process) Wait() []Sleep {
+	s.t.Helper()
+	list := lines[Sleep](s, -1)
+	assert.NilError(s.t, s.input.Close())
+	assert.NilError(s.t, s.cmd.Wait())
+	return list
+}
+
+// End ends what printed its places.
+func (s *Process) End() {
+	s.t.Helper()
+	assert.NilError(s.t, s.input.Close())
+	assert.NilError(s.t, s.cmd.Wait())
+}
+
+// Kill ends it at once.
+func (s *Process) Kill() {
+	s.t.Helper()
+	assert.NilError(s.t, s.cmd.Process.Kill())
+	_ = s.cmd.Wait() // it was killed
+}
+
+func lines[T any](s *Process, n int) (list []T) {
+	s.t.Helper()
+	for len(list) != n && s.out.Scan() {
+		var v T
+		assert.NilError(s.t, json.Unmarshal(s.out.Bytes(), &v), "%s", s.out.Text())
+		list = append(list, v)
+	}
+	return list
+}

@@ -1,0 +1,105 @@
+package guest
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
+)
+
+// contextRecord is what OpenTelemetry's OTEP 4947 has a thread-local variable point to.
+type contextRecord struct {
+	trace [16]byte
+	span  [8]byte
+	valid byte
+	_     [3]byte
+}
+
+var published *contextRecord
+
+// TestThreadContexts: a slow call has the context that its thread publishes, and a sleep too
+// where interrupts can be seen; with every tracker that reads one loaded.
+func TestThreadContexts(t *testing.T) {
+	inGuest(t)
+	const threshold = 10 * time.Millisecond
+	sleep, ok := rules.SyscallNumber("nanosleep")
+	assert.Assert(t, ok)
+	when := rules.Match{PID: []uint32{uint32(os.Getpid())}, Syscall: []int{sleep}}
+	kernel, err := tracker.New([]rules.Rule{
+		{Name: "call", Track: rules.Syscall, Threshold: threshold, When: when, Attach: rules.AttachAll},
+		{Name: "sleep", Track: rules.OffCPU, Threshold: threshold, When: when, Stacks: []rules.Stack{rules.UserStack}},
+		{Name: "wakeup", Track: rules.Wakeup, Threshold: time.Hour},
+		{Name: "chain", Track: rules.Chain, Threshold: time.Hour, When: rules.Match{Ends: []rules.End{rules.ToRun, rules.ToUser}}},
+		{Name: "span", Track: rules.Span, Threshold: time.Hour},
+	}, &tracker.Options{TrackSelf: true, Contexts: true})
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.Check(t, kernel.Close()) })
+	assert.Assert(t, len(kernel.Inactive()) == 0, "%v", kernel.Inactive())
+	attach(t, kernel)
+	outliers := collect(t, kernel)
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_, image, err := process.Words(os.Getpid())
+	assert.NilError(t, err)
+	place := abi.ContextPlace{
+		StartCode: image.StartCode, StartStack: image.StartStack,
+		Offset: int64(uintptr(unsafe.Pointer(&published)) - threadPointer(t)),
+	}
+	assert.NilError(t, kernel.SetContext(os.Getpid(), &place))
+	published = &contextRecord{trace: [16]byte{1, 15: 2}, span: [8]byte{3, 7: 4}, valid: 1}
+	seen := map[string]bool{}
+	for range 15 { // an interrupt may be late
+		for rule, o := range slept(t, outliers) {
+			assert.Check(t, rule == "sleep" && o.TraceID == "" || o.TraceID+o.SpanID == "010000000000000000000000000000020300000000000004", "%s: %+v", rule, o)
+			seen[rule] = seen[rule] || o.TraceID != ""
+		}
+		if seen["sleep"] || runtime.GOARCH != "amd64" {
+			break
+		}
+	}
+	assert.Check(t, seen["call"] && seen["sleep"] == (runtime.GOARCH == "amd64"), "%v", seen)
+	place.StartStack++ // another program
+	assert.NilError(t, kernel.SetContext(os.Getpid(), &place))
+	for rule, o := range slept(t, outliers) {
+		assert.Check(t, o.TraceID == "", "%s: %+v", rule, o)
+	}
+}
+
+// slept is what each rule reports of a sleep.
+func slept(t *testing.T, outliers <-chan *events.Outlier) map[string]*events.Outlier {
+	t.Helper()
+	d := unix.NsecToTimespec((50 * time.Millisecond).Nanoseconds())
+	_ = unix.Nanosleep(&d, nil)
+	list := map[string]*events.Outlier{}
+	for _, rule := range []string{"sleep", "call"} {
+		list[rule] = await(t, outliers, rule, unix.Gettid())
+		if c := list[rule].Context; c != nil {
+			list[rule].SetTrace(c.Wait(time.Second))
+		}
+	}
+	return list
+}
+
+// threadPointer is that of this thread. On arm64, Go has none without cgo.
+func threadPointer(t *testing.T) (pointer uintptr) {
+	t.Helper()
+	if runtime.GOARCH == "amd64" {
+		const getFS = 0x1003 // ARCH_GET_FS
+		_, _, errno := unix.RawSyscall(archPrctl, getFS, uintptr(unsafe.Pointer(&pointer)), 0)
+		assert.Assert(t, errno == 0)
+	}
+	return pointer
+}
+
+const archPrctl = 158 // of x86-64
