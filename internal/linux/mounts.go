@@ -47,7 +47,7 @@ func MountsOf(path string, visit func(m *Mount)) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	return Mounts(f, visit)
 }
 

@@ -24,7 +24,7 @@ func (o *Objects) SetContext(pid int, place *abi.ContextPlace) error {
 	if err != nil {
 		return fmt.Errorf("open process %d: %w", pid, err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	defer unix.Close(fd)
 	if err := o.Maps().ContextPlaces.Update(uint32(fd), place, ebpf.UpdateAny); err != nil {
 		return fmt.Errorf("tell where process %d has its contexts: %w", pid, err)
 	}

@@ -204,7 +204,7 @@ func TestOnWhoseBehalf(t *testing.T) {
 				at := linux.Monotonic()
 				slow.gets("DONE")
 				fast.gets("PONG")
-				r := served(t, d, fast.cmd.Process.Pid, uint64(at))
+				r := served(t, d, fast.cmd.Process.Pid, at)
 				t.Log(r.Verdict)
 				for _, never := range []*asking{idle, fast} {
 					name := fmt.Sprintf("client redis-cli %d", never.cmd.Process.Pid)
