@@ -135,12 +135,14 @@ func (m *Manager) step() time.Duration {
 		m.enqueue(w)
 	}
 	m.lookUpEarly(open)
+	m.mu.Lock()
 	for _, w := range open {
 		if w.boosted && w.deadline > now+uint64(boostedWait) {
 			w.boosted = false
 			m.opts.Boost.End()
 		}
 	}
+	m.mu.Unlock()
 	return m.nextDeadline()
 }
 
