@@ -64,7 +64,39 @@ func TestForm(t *testing.T) {
 	}
 }
 
+// TestBlocks: headings and tables stand apart from what is around them, and tables have a
+// head. Otherwise GitHub shows their lines as text.
+func TestBlocks(t *testing.T) {
+	for name, text := range pages(t) {
+		before, rows := "", 0
+		prose(text, func(number int, line string) {
+			check := func(ok bool, what string) {
+				t.Helper()
+				assert.Check(t, ok, "%s:%d: %s", name, number, what)
+			}
+			blank, table := strings.TrimSpace(before) == "", strings.HasPrefix(line, "|")
+			check(!heading.MatchString(line) || blank, "no empty line before the heading")
+			check(line == "" || !heading.MatchString(before) || heading.MatchString(line), "no empty line after the heading")
+			switch {
+			case !table:
+				check(rows == 0 || strings.TrimSpace(line) == "", "no empty line after the table")
+				check(rows != 1, "a table of one line")
+				rows = 0
+			case rows == 0:
+				check(blank, "no empty line before the table")
+				rows++
+			default:
+				check(rows > 1 || tableRule.MatchString(line), "the table has no head")
+				rows++
+			}
+			before = line
+		})
+	}
+}
+
 var (
+	tableRule = regexp.MustCompile(`^\|( *:?-+:? *\|)+$`)
+
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`^#+ +(.*)$`)
 	noSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
