@@ -39,6 +39,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (track_syscall && progress_stacks)
 		progress_note(ctx, prev, prev_state, now);
 	if (track_tasks || track_chain) {
+		if (me)
+			run_ends(prev_tid, me);
 		if (track_tasks) {
 			sched_switch_out(prev, prev_tid, preempt, prev_state, cpu, me, now);
 			sched_switch_in(ctx, next, next_tid, me, now);
@@ -48,7 +50,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 			chain_switch_in(ctx, next, cpu, me, now);
 		}
 		if (me)
-			run_history(prev_tid, next, next_tid, me, now);
+			run_begins(next, next_tid, me, now);
 	}
 	return 0;
 }

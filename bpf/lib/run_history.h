@@ -6,18 +6,31 @@
 #include "lib/state.h"
 #include "lib/task.h"
 
+/* A segment of the history whose end was not seen. No thread has this id: PID_MAX_LIMIT is 1 << 22. */
+#define RUN_UNKNOWN (1U << 31)
+
 /*
- * next runs on this CPU from now on; the history answers "who ran instead".
- * Some machines keep switches and wake-ups from every tracer: then prev is not
- * who got the CPU last (docs/decisions/0001-pending-table.md).
+ * prev leaves this CPU. Some machines keep switches and wake-ups from every
+ * tracer: then prev is not who got the CPU last (docs/decisions/0001-pending-table.md).
+ * How long that one ran is not known: it is not told to have run at all. Called
+ * before the outliers of this switch are made.
  */
-static __always_inline void run_history(u32 prev_tid, struct task_struct *next, u32 tid, struct cpu_state *me, u64 now)
+static __always_inline void run_ends(u32 prev_tid, struct cpu_state *me)
+{
+	u32 n = me->switches;
+
+	if (!n || me->last_tid == prev_tid)
+		return;
+	me->unseen++;
+	me->segments[(n - 1) & (RUN_HISTORY - 1)].tid = RUN_UNKNOWN;
+}
+
+/* next runs on this CPU from now on; the history answers "who ran instead". */
+static __always_inline void run_begins(struct task_struct *next, u32 tid, struct cpu_state *me, u64 now)
 {
 	u32 n = me->switches;
 	struct run_segment *run = &me->segments[n & (RUN_HISTORY - 1)];
 
-	if (n && me->last_tid != prev_tid)
-		me->unseen++;
 	me->last_tid = tid;
 	me->switches = n + 1;
 	run->start_ns = now;
@@ -50,7 +63,7 @@ static long run_step(u32 i, struct run_walk *w)
 	if (!start)
 		return 1;
 	ns = w->until - ((s64)(start - w->since) > 0 ? start : w->since);
-	if (ns > 0) {
+	if (ns > 0 && tid != RUN_UNKNOWN) {
 		account = &w->out->runs[tid & (TOP_RUNS - 1)];
 		if (account->ns && account->tid == tid) {
 			account->ns += ns;

@@ -249,7 +249,7 @@ static __always_inline void sched_switch_in(void *ctx, struct task_struct *next,
 	if (!off && !w.runnable)
 		return; /* its switch-out was not seen */
 	if (!w.runnable && slot->entry_cpu != WOKEN_EARLY) {
-		me->unseen++; /* its wake-up was kept from every tracer: see run_history */
+		me->unseen++; /* its wake-up was kept from every tracer: see run_ends */
 		w.runnable = now;
 	} else if ((s64)(w.runnable - off) < 0) {
 		/*
