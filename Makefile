@@ -181,10 +181,10 @@ test-fleet-loki: $(OTELCOL) $(LOKI) ## the same queries of a real Loki
 	OTELCOL=$(CURDIR)/$(OTELCOL) LOKI=$(CURDIR)/$(LOKI) $(GO) test -count=1 -v -timeout 15m -run '^TestLoki$$' ./test/fleet
 
 .PHONY: scenarios
-scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score
+scenarios: deps-test ## known latencies of some fifty kinds, and whether each is explained as it was; prints the score (ARGS="-load hackbench", or neighbour)
 	@rm -f out/scenarios.txt; mkdir -p out
 	@echo 'scenarios: each is caused, caught and explained once; a minute'
-	@status=0; $(SUDO) $(GO) test -count=1 ./test/accuracy -args -table $(CURDIR)/out/scenarios.txt >out/scenarios.log 2>&1 || status=$$?; \
+	@status=0; $(SUDO) $(GO) test -count=1 ./test/accuracy -args -table $(CURDIR)/out/scenarios.txt $(ARGS) >out/scenarios.log 2>&1 || status=$$?; \
 		cat out/scenarios.txt || cat out/scenarios.log; [ $$status = 0 ] || echo 'not passed: the rest is in out/scenarios.log'; exit $$status
 
 .PHONY: fuzz-smoke

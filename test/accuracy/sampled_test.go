@@ -37,7 +37,7 @@ func TestSampledSoftirqs(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			r := row{scenario: s.name}
-			s.score(t, c, &r)
+			s.score(t, c, "", &r)
 			for _, w := range r.wrong {
 				t.Error(w)
 			}

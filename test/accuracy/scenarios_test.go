@@ -26,11 +26,12 @@ import (
 // again is how often a scenario is run anew whose own clock says that it did not
 // happen; doubted, how often one is whose explanation is wrong, on a machine that
 // has lost time to its hypervisor; rarely, how often one that cannot be caused is
-// waited for.
+// waited for; seldom, how often any that the load disturbs.
 const (
 	again   = 60
 	doubted = 10
 	rarely  = 3
+	seldom  = 10
 )
 
 // TestScenarios is the score: each scenario must be explained as it was.
@@ -43,6 +44,7 @@ func TestScenarios(t *testing.T) {
 	}
 	alone(t)
 	shared := &resources{t: t}
+	load := underLoad(t)
 	list := append(append(scenarios(shared), timerScenarios(shared)...), endedScenarios()...)
 	c := watch(t, rules(list), "--recorder-events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,sample")
 	var rows []row
@@ -53,7 +55,7 @@ func TestScenarios(t *testing.T) {
 			at := len(rows)
 			rows = append(rows, r)
 			defer func() { rows[at] = r }()
-			s.score(t, c, &r)
+			s.score(t, c, load, &r)
 			for _, w := range r.wrong {
 				t.Error(w)
 			}
@@ -82,10 +84,10 @@ func alone(t *testing.T) {
 
 // score runs a scenario until it is explained as it was. Where the hypervisor has
 // taken nothing since the daemon began, it must be so when it first happens.
-func (s *scenario) score(t *testing.T, c *camera, r *row) {
+func (s *scenario) score(t *testing.T, c *camera, load string, r *row) {
 	t.Helper()
 	for wrong := 0; ; {
-		spoilt := s.try(t, c, r)
+		spoilt := s.try(t, c, load, r)
 		if spoilt == "" && len(r.wrong) > 0 && provoke.Stolen(t) > c.stolen {
 			spoilt = "the hypervisor takes CPUs away, and it said: " + strings.Join(r.wrong, ", ")
 			wrong++
@@ -93,7 +95,7 @@ func (s *scenario) score(t *testing.T, c *camera, r *row) {
 		switch {
 		case spoilt == "" || wrong == doubted:
 			return
-		case s.rare && len(r.runs) == rarely:
+		case s.rare && len(r.runs) == rarely, load != "" && len(r.runs) == seldom:
 			r.unseen, r.wrong = spoilt, nil
 			return
 		case len(r.runs) == again:
@@ -105,7 +107,7 @@ func (s *scenario) score(t *testing.T, c *camera, r *row) {
 }
 
 // try runs a scenario once, and judges what tailcam says, unless it did not happen.
-func (s *scenario) try(t *testing.T, c *camera, r *row) (spoilt string) {
+func (s *scenario) try(t *testing.T, c *camera, load string, r *row) (spoilt string) {
 	t.Helper()
 	tr, leave := s.run(t)
 	defer leave()
@@ -126,6 +128,9 @@ func (s *scenario) try(t *testing.T, c *camera, r *row) (spoilt string) {
 		return ""
 	}
 	said, wrong := s.want.judge(tr, result)
+	if load != "" {
+		r.partly, wrong = s.want.grade(tr, result, load, wrong)
+	}
 	r.said, r.wrong, r.verdict = time.Duration(said), wrong, result.Verdict
 	if *keepDir == "" {
 		return ""

@@ -85,13 +85,25 @@ func pathsAgree(t *testing.T, dir string, sample []events.Outlier) (deep int) {
 		want := map[stretch]uint64{}
 		ref.follow(want, o.Task.TID, o.StartMono, o.EndMono, 0, nil)
 		got := map[stretch]uint64{}
+		var above []stretch // the steps that this one is within
 		for _, s := range results[i].Path {
-			state := s.State
-			if state == "interrupted" {
-				state = "running"
+			step := stretch{s.Depth, s.Task.TID, s.State}
+			if s.State == "interrupted" {
+				step.state = "running"
 			}
-			got[stretch{s.Depth, s.Task.TID, state}] += s.ToMonoNS - s.FromMonoNS
-			deep = max(deep, s.Depth)
+			above = above[:min(s.Depth, len(above))]
+			own := false // what it waits for within what it does itself, such as a page fault: the rules have no such step
+			if n := len(above); n > 0 {
+				own = above[n-1].tid == step.tid
+				step.depth = above[n-1].depth + 1
+			}
+			if own {
+				step.depth--
+			} else {
+				got[step] += s.ToMonoNS - s.FromMonoNS
+			}
+			above = append(above, step)
+			deep = max(deep, step.depth)
 		}
 		diff := cmp.Diff(want, got, cmp.AllowUnexported(stretch{}))
 		if diff != "" && slices.ContainsFunc(results[i].Path, func(s explain.Step) bool { return mute[s.Task.TID] || s.Count > 0 }) {
