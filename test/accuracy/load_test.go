@@ -3,6 +3,7 @@ package accuracy
 import (
 	"flag"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -23,7 +24,7 @@ var loadFlag = flag.String("load", "", "what else the machine does meanwhile, `K
 // loads are the kinds of load, and the names of their tasks.
 var loads = map[string]struct{ comm, command string }{
 	"hackbench": {"hackbench", "exec hackbench -g 1 -f 4 -l 100000000"},
-	"neighbour": {"neighbour", "for _ in $(seq $(nproc)); do sh -c 'echo neighbour >/proc/$$/comm; while :; do :; done' & done; wait"},
+	"neighbour": {"neighbour", "echo $$ >$GROUP/cgroup.procs; for _ in $(seq $(nproc)); do sh -c 'echo neighbour >/proc/$$/comm; while :; do :; done' & done; wait"},
 }
 
 // loadLimit bounds the load, even if the test dies without a word.
@@ -38,19 +39,16 @@ func underLoad(t *testing.T) string {
 	}
 	l, known := loads[*loadFlag]
 	assert.Assert(t, known, "-load: there is hackbench and neighbour, not %q", *loadFlag)
-	cmd := exec.Command("timeout", strconv.Itoa(int(loadLimit.Seconds())), "sh", "-c", "read go; "+l.command)
+	cmd := exec.Command("timeout", strconv.Itoa(int(loadLimit.Seconds())), "sh", "-c", l.command)
+	if *loadFlag == "neighbour" {
+		cmd.Env = append(os.Environ(), "GROUP="+provoke.NewNamedCgroup(t, "cpu", provoke.CgroupName("neighbour")).Dir)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	in, err := cmd.StdinPipe()
-	assert.NilError(t, err)
 	assert.NilError(t, child.Start(cmd))
 	t.Cleanup(func() {
 		assert.Check(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
 		cmd.Wait() // killed
 	})
-	if *loadFlag == "neighbour" {
-		provoke.NewCgroup(t, "cpu").Add(t, cmd.Process.Pid)
-	}
-	assert.NilError(t, in.Close())
 	return l.comm
 }
 

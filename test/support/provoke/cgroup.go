@@ -28,7 +28,13 @@ type Cgroup struct {
 // removed at the end of the test. A machine that has none skips the test.
 func NewCgroup(t *testing.T, controller string) *Cgroup {
 	t.Helper()
-	g, err := newCgroup(controller)
+	return NewNamedCgroup(t, controller, CgroupName(controller))
+}
+
+// NewNamedCgroup is NewCgroup for one that the test has beside others of this controller.
+func NewNamedCgroup(t *testing.T, controller, name string) *Cgroup {
+	t.Helper()
+	g, err := newCgroup(controller, name)
 	if err != nil {
 		t.Skipf("needs a cgroup with the controller %s: %v", controller, err)
 	}
@@ -41,8 +47,7 @@ func CgroupName(controller string) string {
 	return fmt.Sprintf("tailcam-recorded-%d-%s", os.Getpid(), controller)
 }
 
-func newCgroup(controller string) (*Cgroup, error) {
-	name := CgroupName(controller)
+func newCgroup(controller, name string) (*Cgroup, error) {
 	if root := Hierarchy(controller); root != "" {
 		g := &Cgroup{Dir: filepath.Join(root, name)}
 		return g, mkdir(g.Dir)
