@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -276,7 +278,29 @@ func TestLabels(t *testing.T) {
 		assert.Check(t, c.says == "" && r.Outliers[1].Blame.Behalf == nil || c.says != "" && strings.Contains(r.Outliers[1].Verdict, c.says), "%s", r.Outliers[1].Verdict)
 		own := r.Outliers[0].Verdict
 		assert.Check(t, strings.Contains(own, ` (query "select xxx`) && strings.Contains(own, `xx…"`) && !strings.Contains(own, long), "%s", own)
+		b := r.Outliers[0].Behalf
+		assert.Check(t, b == nil || b.Labels == nil, "the pair was at work for itself: %+v", b)
 	}
+}
+
+// TestPublish: wherever a report names a thread, it has the kernel's id, also of one that had it
+// after another.
+func TestPublish(t *testing.T) {
+	const second = 1<<lifeShift | 7
+	who := func() *Who { return &Who{Kind: KindTask, TID: second, For: &Who{Kind: KindTask, TID: second}} }
+	part := func() Part { return Part{By: who(), Behalf: &Behalf{Client: who()}} }
+	r := &Report{Outliers: []Result{{
+		Task: *who(), Behalf: &Behalf{Client: who()}, Without: &Without{By: *who()},
+		Before: &Before{Changes: []Change{{Part: part()}}},
+		Blame:  part(), Chain: []Part{part()}, Parts: []Part{part()}, Roots: []Part{part()},
+		Path: []Step{{Task: *who(), By: who(), Waker: who()}},
+	}}}
+	m := newModel(nil, Names{})
+	m.lives[7] = &lives{list: []life{{id: 7}, {id: second}}}
+	m.publish(r)
+	text, err := json.Marshal(r)
+	assert.Check(t, err == nil && strings.Count(string(text), `"tid":7,`)+strings.Count(string(text), `"tid":7}`) == 32 &&
+		!strings.Contains(string(text), strconv.Itoa(second)), "%s", text)
 }
 
 // TestBasesAreDocumented: as evidence is.

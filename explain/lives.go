@@ -1,6 +1,10 @@
 package explain
 
-import "github.com/tailcam/tailcam/snapshot/trace"
+import (
+	"slices"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
 
 // lives tells apart the threads that had one id after each other. The first keeps its id
 // within the model, later ones get others.
@@ -127,13 +131,16 @@ func (m *model) identify(ev *trace.Event) {
 	}
 }
 
-// identifyOutliers returns the outliers with the ids of the model.
+// identifyOutliers returns the outliers with the ids of the model, and keeps what it asks them for.
 func (m *model) identifyOutliers(list []Outlier) []Outlier {
-	out := make([]Outlier, len(list))
-	for i, o := range list {
+	out := slices.Clone(list)
+	for i := range out {
+		o := &out[i]
 		o.TID = m.lifeAt(o.TID, max(o.End, o.Start+1))
 		m.comms[o.TID] = o.Comm
-		out[i] = o
+		if len(o.Labels) > 0 && o.TID > 0 && o.Key == nil && o.Began == "" {
+			m.labelled = append(m.labelled, o)
+		}
 	}
 	return out
 }
@@ -148,16 +155,31 @@ func (m *model) publish(r *Report) {
 			w.TID = threadID(w.TID)
 		}
 	}
+	behalf := func(b *Behalf) {
+		if b != nil {
+			who(b.Client)
+		}
+	}
+	part := func(p *Part) {
+		who(p.By)
+		behalf(p.Behalf)
+	}
 	for i := range r.Outliers {
 		o := &r.Outliers[i]
 		who(&o.Task)
-		who(o.Blame.By)
+		behalf(o.Behalf)
+		part(&o.Blame)
 		if o.Without != nil {
 			who(&o.Without.By)
 		}
+		if o.Before != nil {
+			for j := range o.Before.Changes {
+				part(&o.Before.Changes[j].Part)
+			}
+		}
 		for _, list := range [][]Part{o.Parts, o.Roots, o.Chain} {
 			for j := range list {
-				who(list[j].By)
+				part(&list[j])
 			}
 		}
 		for j := range o.Path {

@@ -307,9 +307,6 @@ func newModel(outliers []Outlier, names Names) *model {
 		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{},
 	}
 	for i := range outliers {
-		if o := &outliers[i]; len(o.Labels) > 0 && o.TID > 0 && o.Key == nil && o.Began == "" {
-			m.labelled = append(m.labelled, o)
-		}
 		for _, v := range outliers[i].Key {
 			m.keyed[v] = nil
 		}
