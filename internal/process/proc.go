@@ -169,28 +169,44 @@ func gone(err error) error {
 	return err
 }
 
-// parseStat parses /proc/PID/stat. The name is in parentheses and may contain
-// parentheses and spaces.
-func parseStat(text []byte) (state, error) {
+// statFields splits /proc/PID/stat into the name, which is in parentheses and may contain
+// parentheses and spaces, and the fields behind it: field n of proc(5) is at n-3. It has one at
+// least up to last.
+func statFields(text []byte, last int) (comm string, fields []string, err error) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
-		return state{}, fmt.Errorf("parse stat %.60q: no name", text)
+		return "", nil, fmt.Errorf("parse stat %.60q: no name", text)
 	}
-	fields := strings.Fields(string(text[end+1:]))
-	const flags, startTime = 9 - 3, 22 - 3 // numbered as in proc(5), less the fields before the state
-	if len(fields) <= startTime {
-		return state{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
+	fields = strings.Fields(string(text[end+1:]))
+	if len(fields) <= last {
+		return "", nil, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
 	}
-	start, err := strconv.ParseUint(fields[startTime], 10, 64)
+	return string(text[open+1 : end]), fields, nil
+}
+
+const statFlags, statStartTime = 9 - 3, 22 - 3
+
+// parseStat parses /proc/PID/stat.
+func parseStat(text []byte) (state, error) {
+	comm, fields, err := statFields(text, statStartTime)
+	if err != nil {
+		return state{}, err
+	}
+	return parseState(comm, fields)
+}
+
+// parseState is parseStat of what statFields returns.
+func parseState(comm string, fields []string) (state, error) {
+	start, err := strconv.ParseUint(fields[statStartTime], 10, 64)
 	if err != nil {
 		return state{}, fmt.Errorf("parse start time of stat: %w", err)
 	}
-	bits, err := strconv.ParseUint(fields[flags], 10, 64)
+	bits, err := strconv.ParseUint(fields[statFlags], 10, 64)
 	if err != nil {
 		return state{}, fmt.Errorf("parse flags of stat: %w", err)
 	}
 	return state{
-		life:    life{start, string(text[open+1 : end]), bits&flagKernelThread != 0},
+		life:    life{start, comm, bits&flagKernelThread != 0},
 		exiting: bits&flagExiting != 0 || slices.Contains([]string{"Z", "X", "x"}, fields[0]),
 	}, nil
 }

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -33,11 +32,7 @@ func readTask(dir *os.File) (Task, *state, error) {
 	if err != nil {
 		return Task{}, nil, err
 	}
-	task, err := parseTaskStat(text)
-	if err != nil {
-		return Task{}, nil, err
-	}
-	before, err := parseStat(text)
+	task, before, err := parseTaskStat(text)
 	if err != nil {
 		return Task{}, nil, err
 	}
@@ -72,31 +67,32 @@ func readTask(dir *os.File) (Task, *state, error) {
 	return task, &before, nil //nolint:nilerr // as above
 }
 
-// parseTaskStat parses ppid, flags, nice, rt_priority and policy of proc(5).
-func parseTaskStat(text []byte) (Task, error) {
-	l, err := parseStat(text)
-	if err != nil {
-		return Task{}, err
-	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+// parseTaskStat parses ppid, flags, nice, rt_priority and policy of proc(5), and what parseStat
+// does.
+func parseTaskStat(text []byte) (Task, state, error) {
 	const ppid, nice, rtPriority, policy = 4 - 3, 19 - 3, 40 - 3, 41 - 3
-	task := Task{Comm: clean(l.comm, maxCmdline), Kernel: l.kernel}
-	if len(fields) <= policy {
-		return Task{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
+	comm, fields, err := statFields(text, policy)
+	if err != nil {
+		return Task{}, state{}, err
 	}
+	now, err := parseState(comm, fields)
+	if err != nil {
+		return Task{}, state{}, err
+	}
+	task := Task{Comm: clean(now.comm, maxCmdline), Kernel: now.kernel}
 	number := 0
 	for _, f := range []struct {
 		at int
 		to *int
 	}{{ppid, &task.PPID}, {nice, &task.Nice}, {rtPriority, &task.RTPriority}, {policy, &number}} {
 		if *f.to, err = strconv.Atoi(fields[f.at]); err != nil {
-			return Task{}, fmt.Errorf("parse stat %.60q: field %d: %w", text, f.at+3, err)
+			return Task{}, state{}, fmt.Errorf("parse stat %.60q: field %d: %w", text, f.at+3, err)
 		}
 	}
 	if task.Policy = policies[number]; task.Policy == "" {
 		task.Policy = fmt.Sprintf("policy %d", number)
 	}
-	return task, nil
+	return task, now, nil
 }
 
 // maxCPUs is the kernel's limit.

@@ -89,7 +89,7 @@ func TestTasksBesideOneThatIsStuck(t *testing.T) {
 
 func TestParseTaskStatRefuses(t *testing.T) {
 	for _, text := range []string{"", "1 (a", "1 (a) S 1", "1 (a) S x 1 1 0 -1 64 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0"} {
-		got, err := parseTaskStat([]byte(text))
+		got, _, err := parseTaskStat([]byte(text))
 		assert.Check(t, err != nil, "%q became %+v", text, got)
 	}
 }

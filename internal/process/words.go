@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -42,14 +41,13 @@ func Words(pid int, addrs ...uint64) (words []uint64, image Image, err error) {
 
 // parseImage reads /proc/PID/stat, whose addresses are 0 or 1 for those who may not see them.
 func parseImage(stat []byte) (m Image, err error) {
-	end := bytes.LastIndexByte(stat, ')')
-	fields := bytes.Fields(stat[end+1:])
-	const startCode, startStack = 26 - 3, 28 - 3 // numbered as in proc(5), less the fields before the state
-	if end < 0 || len(fields) <= startStack {
-		return Image{}, fmt.Errorf("parse stat %.60q: only %d fields", stat, len(fields)+2)
+	const startCode, startStack = 26 - 3, 28 - 3
+	_, fields, err := statFields(stat, startStack)
+	if err != nil {
+		return Image{}, err
 	}
 	for field, to := range map[int]*uint64{startCode: &m.StartCode, startStack: &m.StartStack} {
-		if *to, err = strconv.ParseUint(string(fields[field]), 10, 64); err != nil {
+		if *to, err = strconv.ParseUint(fields[field], 10, 64); err != nil {
 			return Image{}, fmt.Errorf("parse addresses of stat: %w", err)
 		}
 	}
