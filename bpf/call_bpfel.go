@@ -61,6 +61,7 @@ const (
 	CallVarHistogramsShed      = "histograms_shed"
 	CallVarOutlierEachNs       = "outlier_each_ns"
 	CallVarOutlierRoomNs       = "outlier_room_ns"
+	CallVarPercpuHrtimerBases  = "percpu_hrtimer_bases"
 	CallVarPercpuKstat         = "percpu_kstat"
 	CallVarPercpuPreemptCount  = "percpu_preempt_count"
 	CallVarPercpuSoftnetData   = "percpu_softnet_data"
@@ -85,6 +86,7 @@ const (
 	CallVarSelfPid             = "self_pid"
 	CallVarTables              = "tables"
 	CallVarTaskKfuncs          = "task_kfuncs"
+	CallVarThreadAttributes    = "thread_attributes"
 	CallVarThreadContexts      = "thread_contexts"
 	CallVarThreadContextsLater = "thread_contexts_later"
 	CallVarTicker              = "ticker"
@@ -198,6 +200,7 @@ type CallVariableSpecs struct {
 	HistogramsShed      *ebpf.VariableSpec `ebpf:"histograms_shed"`
 	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
+	PercpuHrtimerBases  *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -222,6 +225,7 @@ type CallVariableSpecs struct {
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
 	Tables              *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs          *ebpf.VariableSpec `ebpf:"task_kfuncs"`
+	ThreadAttributes    *ebpf.VariableSpec `ebpf:"thread_attributes"`
 	ThreadContexts      *ebpf.VariableSpec `ebpf:"thread_contexts"`
 	ThreadContextsLater *ebpf.VariableSpec `ebpf:"thread_contexts_later"`
 	Ticker              *ebpf.VariableSpec `ebpf:"ticker"`
@@ -342,6 +346,7 @@ type CallVariables struct {
 	HistogramsShed      *ebpf.Variable `ebpf:"histograms_shed"`
 	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
+	PercpuHrtimerBases  *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
@@ -366,6 +371,7 @@ type CallVariables struct {
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
 	Tables              *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs          *ebpf.Variable `ebpf:"task_kfuncs"`
+	ThreadAttributes    *ebpf.Variable `ebpf:"thread_attributes"`
 	ThreadContexts      *ebpf.Variable `ebpf:"thread_contexts"`
 	ThreadContextsLater *ebpf.Variable `ebpf:"thread_contexts_later"`
 	Ticker              *ebpf.Variable `ebpf:"ticker"`

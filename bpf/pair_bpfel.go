@@ -58,6 +58,7 @@ const (
 	PairVarPairHistograms      = "pair_histograms"
 	PairVarPairMask            = "pair_mask"
 	PairVarPairRules           = "pair_rules"
+	PairVarPercpuHrtimerBases  = "percpu_hrtimer_bases"
 	PairVarPercpuKstat         = "percpu_kstat"
 	PairVarPercpuPreemptCount  = "percpu_preempt_count"
 	PairVarPercpuSoftnetData   = "percpu_softnet_data"
@@ -80,6 +81,7 @@ const (
 	PairVarRingShare           = "ring_share"
 	PairVarSelfPid             = "self_pid"
 	PairVarTables              = "tables"
+	PairVarThreadAttributes    = "thread_attributes"
 	PairVarThreadContexts      = "thread_contexts"
 	PairVarThreadContextsLater = "thread_contexts_later"
 	PairVarTimeoutPair         = "timeout_pair"
@@ -187,6 +189,7 @@ type PairVariableSpecs struct {
 	PairHistograms      *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask            *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules           *ebpf.VariableSpec `ebpf:"pair_rules"`
+	PercpuHrtimerBases  *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -209,6 +212,7 @@ type PairVariableSpecs struct {
 	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
 	Tables              *ebpf.VariableSpec `ebpf:"tables"`
+	ThreadAttributes    *ebpf.VariableSpec `ebpf:"thread_attributes"`
 	ThreadContexts      *ebpf.VariableSpec `ebpf:"thread_contexts"`
 	ThreadContextsLater *ebpf.VariableSpec `ebpf:"thread_contexts_later"`
 	TimeoutPair         *ebpf.VariableSpec `ebpf:"timeout_pair"`
@@ -315,6 +319,7 @@ type PairVariables struct {
 	PairHistograms      *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask            *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules           *ebpf.Variable `ebpf:"pair_rules"`
+	PercpuHrtimerBases  *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
@@ -337,6 +342,7 @@ type PairVariables struct {
 	RingShare           *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
 	Tables              *ebpf.Variable `ebpf:"tables"`
+	ThreadAttributes    *ebpf.Variable `ebpf:"thread_attributes"`
 	ThreadContexts      *ebpf.Variable `ebpf:"thread_contexts"`
 	ThreadContextsLater *ebpf.Variable `ebpf:"thread_contexts_later"`
 	TimeoutPair         *ebpf.Variable `ebpf:"timeout_pair"`

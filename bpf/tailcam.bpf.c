@@ -42,6 +42,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		if (me)
 			run_ends(prev_tid, me);
 		if (track_tasks) {
+			if (thread_contexts && me)
+				context_of_run(prev, prev_tid, me, now);
 			sched_switch_out(prev, prev_tid, preempt, prev_state, cpu, me, now);
 			sched_switch_in(ctx, next, next_tid, me, now);
 		}

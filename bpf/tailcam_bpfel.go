@@ -35,6 +35,7 @@ const (
 	TailcamMapGrowths                    = "growths"
 	TailcamMapHistogramRules             = "histogram_rules"
 	TailcamMapInterrupts                 = "interrupts"
+	TailcamMapKeptContexts               = "kept_contexts"
 	TailcamMapKeyGlobs                   = "key_globs"
 	TailcamMapMoreCallSlots              = "more_call_slots"
 	TailcamMapMoreKeys                   = "more_keys"
@@ -170,6 +171,7 @@ const (
 	TailcamVarPairHistograms             = "pair_histograms"
 	TailcamVarPairMask                   = "pair_mask"
 	TailcamVarPairRules                  = "pair_rules"
+	TailcamVarPercpuHrtimerBases         = "percpu_hrtimer_bases"
 	TailcamVarPercpuKstat                = "percpu_kstat"
 	TailcamVarPercpuPreemptCount         = "percpu_preempt_count"
 	TailcamVarPercpuSoftnetData          = "percpu_softnet_data"
@@ -204,6 +206,7 @@ const (
 	TailcamVarTables                     = "tables"
 	TailcamVarTaskKfuncs                 = "task_kfuncs"
 	TailcamVarTaskMask                   = "task_mask"
+	TailcamVarThreadAttributes           = "thread_attributes"
 	TailcamVarThreadContexts             = "thread_contexts"
 	TailcamVarThreadContextsLater        = "thread_contexts_later"
 	TailcamVarTicker                     = "ticker"
@@ -365,6 +368,7 @@ type TailcamMapSpecs struct {
 	Growths          *ebpf.MapSpec `ebpf:"growths"`
 	HistogramRules   *ebpf.MapSpec `ebpf:"histogram_rules"`
 	Interrupts       *ebpf.MapSpec `ebpf:"interrupts"`
+	KeptContexts     *ebpf.MapSpec `ebpf:"kept_contexts"`
 	KeyGlobs         *ebpf.MapSpec `ebpf:"key_globs"`
 	MoreCallSlots    *ebpf.MapSpec `ebpf:"more_call_slots"`
 	MoreKeys         *ebpf.MapSpec `ebpf:"more_keys"`
@@ -445,6 +449,7 @@ type TailcamVariableSpecs struct {
 	PairHistograms             *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask                   *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules                  *ebpf.VariableSpec `ebpf:"pair_rules"`
+	PercpuHrtimerBases         *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat                *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount         *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData          *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -479,6 +484,7 @@ type TailcamVariableSpecs struct {
 	Tables                     *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs                 *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask                   *ebpf.VariableSpec `ebpf:"task_mask"`
+	ThreadAttributes           *ebpf.VariableSpec `ebpf:"thread_attributes"`
 	ThreadContexts             *ebpf.VariableSpec `ebpf:"thread_contexts"`
 	ThreadContextsLater        *ebpf.VariableSpec `ebpf:"thread_contexts_later"`
 	Ticker                     *ebpf.VariableSpec `ebpf:"ticker"`
@@ -551,6 +557,7 @@ type TailcamMaps struct {
 	Growths          *ebpf.Map `ebpf:"growths"`
 	HistogramRules   *ebpf.Map `ebpf:"histogram_rules"`
 	Interrupts       *ebpf.Map `ebpf:"interrupts"`
+	KeptContexts     *ebpf.Map `ebpf:"kept_contexts"`
 	KeyGlobs         *ebpf.Map `ebpf:"key_globs"`
 	MoreCallSlots    *ebpf.Map `ebpf:"more_call_slots"`
 	MoreKeys         *ebpf.Map `ebpf:"more_keys"`
@@ -610,6 +617,7 @@ func (m *TailcamMaps) Close() error {
 		m.Growths,
 		m.HistogramRules,
 		m.Interrupts,
+		m.KeptContexts,
 		m.KeyGlobs,
 		m.MoreCallSlots,
 		m.MoreKeys,
@@ -691,6 +699,7 @@ type TailcamVariables struct {
 	PairHistograms             *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask                   *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules                  *ebpf.Variable `ebpf:"pair_rules"`
+	PercpuHrtimerBases         *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat                *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount         *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData          *ebpf.Variable `ebpf:"percpu_softnet_data"`
@@ -725,6 +734,7 @@ type TailcamVariables struct {
 	Tables                     *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs                 *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask                   *ebpf.Variable `ebpf:"task_mask"`
+	ThreadAttributes           *ebpf.Variable `ebpf:"thread_attributes"`
 	ThreadContexts             *ebpf.Variable `ebpf:"thread_contexts"`
 	ThreadContextsLater        *ebpf.Variable `ebpf:"thread_contexts_later"`
 	Ticker                     *ebpf.Variable `ebpf:"ticker"`

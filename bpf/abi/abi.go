@@ -8,6 +8,254 @@ import (
 	"unsafe"
 )
 
+// enum activity_limits, activity.h.
+const (
+	ActivityAbi            = 1
+	ActivityProcesses      = 1024
+	ActivitySharedBytes    = 128
+	ActivityAccountBytes   = 512
+	ActivityThreadWindow   = 8
+	ActivityDefaultThreads = 256
+	ActivityMaxThreads     = 4096
+	ActivityDefaultTokens  = 1024
+	ActivityMaxTokens      = 0x20000
+	ActivityNameLen        = 32
+	ActivityTextLen        = 16
+	ActivityWords          = 63
+)
+
+// enum activity_hash, activity.h.
+const (
+	ActivityHash = 0x9e3779b1
+)
+
+// enum activity_flags, activity.h.
+const (
+	ActivityInherit  = 1
+	ActivityDeclared = 2
+)
+
+// enum activity_group, activity.h.
+const (
+	ActivityGroupScheduler  = 1
+	ActivityGroupBlock      = 2
+	ActivityGroupPagecache  = 4
+	ActivityGroupNetwork    = 8
+	ActivityGroupMemory     = 16
+	ActivityGroupWorkqueues = 32
+	ActivityGroupSyscalls   = 64
+	ActivityGroupHardware   = 128
+	ActivityGroupInterrupts = 256
+)
+
+// enum activity_value, activity.h.
+const (
+	ActivityCpuNs               = 0
+	ActivityCpuKernelNs         = 1
+	ActivityRunnableNs          = 2
+	ActivityRunnablePreemptedNs = 3
+	ActivityRunnableWokenNs     = 4
+	ActivityRunnableThrottledNs = 5
+	ActivityBlockedNs           = 6
+	ActivityBlockedDiskNs       = 7
+	ActivityBlockedLockNs       = 8
+	ActivityBlockedNetworkNs    = 9
+	ActivityBlockedTaskNs       = 10
+	ActivityBlockedTimerNs      = 11
+	ActivityBlockedFaultNs      = 12
+	ActivityBlockedReclaimNs    = 13
+	ActivityBlockedWorkNs       = 14
+	ActivityBlockedOtherNs      = 15
+	ActivitySwitches            = 16
+	ActivityPreemptions         = 17
+	ActivityWakeups             = 18
+	ActivitySyscalls            = 19
+	ActivitySyscallNs           = 20
+	ActivityFaultsMinor         = 21
+	ActivityFaultsMajor         = 22
+	ActivityFaultNs             = 23
+	ActivityCacheHits           = 24
+	ActivityCacheMisses         = 25
+	ActivityBlockRequests       = 26
+	ActivityBlockBytes          = 27
+	ActivityBlockQueueNs        = 28
+	ActivityBlockDeviceNs       = 29
+	ActivityTcpBytesSent        = 30
+	ActivityTcpBytesReceived    = 31
+	ActivityTcpSegments         = 32
+	ActivityTcpRetransmits      = 33
+	ActivityNetworkNs           = 34
+	ActivityMemoryBytes         = 35
+	ActivityWorkItems           = 36
+	ActivityWorkNs              = 37
+	ActivityWorkBlockedNs       = 38
+	ActivityWritebackBytes      = 39
+	ActivityEvictedPages        = 40
+	ActivityEvictsPages         = 41
+	ActivityCycles              = 42
+	ActivityInstructions        = 43
+	ActivityCacheMissesHw       = 44
+	ActivityRunnableStolenNs    = 45
+	ActivityValues              = 46
+)
+
+// ActivityHalf is struct activity_half, activity.h.
+type ActivityHalf struct {
+	_          structs.HostLayout
+	Token      uint32
+	Generation uint32
+	SinceNs    uint64
+}
+
+// ActivityThread is struct activity_thread, activity.h.
+type ActivityThread struct {
+	_    structs.HostLayout
+	Tid  uint32
+	Seq  uint32
+	Half [2]ActivityHalf
+	_    [11]uint64
+}
+
+// ActivityToken is struct activity_token, activity.h.
+type ActivityToken struct {
+	_          structs.HostLayout
+	Generation uint32
+	Flags      uint32
+	BeginNs    uint64
+	EndNs      uint64
+	CpuNs      uint64
+	WallNs     uint64
+	Value      uint64
+	TraceId    [16]uint8
+	SpanId     [8]uint8
+	Name       [32]byte
+	Text       [16]byte
+	_          uint64
+}
+
+// ActivityClient is struct activity_client, activity.h.
+type ActivityClient struct {
+	_              structs.HostLayout
+	NextToken      uint64
+	TokensRefused  uint64
+	ThreadsRefused uint64
+	_              [13]uint64
+}
+
+// ActivityHeader is struct activity_header, activity.h.
+type ActivityHeader struct {
+	_         structs.HostLayout
+	Abi       uint32
+	Threads   uint32
+	Tokens    uint32
+	Flags     uint32
+	Groups    uint32
+	Process   uint32
+	Late      uint64
+	SlowNs    uint64
+	MachineNs uint64
+	_         [13]uint64
+	Unknown   [27]uint64
+	_         [18]uint64
+}
+
+// ActivityThreadState is struct activity_thread_state, activity.h.
+type ActivityThreadState struct {
+	_          structs.HostLayout
+	Tid        uint32
+	Slices     uint32
+	SliceNs    uint64
+	SeenSeq    uint32
+	SeenSlice  uint32
+	SeenNs     uint64
+	OutNs      uint64
+	WakingNs   uint64
+	EarlyNs    uint64
+	Cause      uint32
+	Waker      uint32
+	Token      uint32
+	Generation uint32
+	RuntimeNs  uint64
+	AwayNs     uint64
+	Counters   [3]uint64
+	_          [50]uint64
+}
+
+// ActivityAccount is struct activity_account, activity.h.
+type ActivityAccount struct {
+	_          structs.HostLayout
+	Value      [63]uint64
+	Generation uint32
+	_          uint32
+}
+
+// ActivityProcess is struct activity_process, activity.h.
+type ActivityProcess struct {
+	_           structs.HostLayout
+	Serial      uint32
+	Threads     uint32
+	ThreadShift uint32
+	Tokens      uint32
+	Flags       uint32
+	_           uint32
+}
+
+// ActivityOwner is struct activity_owner, activity.h.
+type ActivityOwner struct {
+	_       structs.HostLayout
+	Process uint32
+	Serial  uint32
+}
+
+// ActivityReference is struct activity_reference, activity.h.
+type ActivityReference struct {
+	_          structs.HostLayout
+	Process    uint32
+	Serial     uint32
+	Token      uint32
+	Generation uint32
+}
+
+// enum activity_carried_size, activity.h.
+const (
+	CarriedElements   = 1024
+	EvictedElements   = 256
+	EvictedTogetherNs = 0x989680
+)
+
+// ActivityCarried is struct activity_carried, activity.h.
+type ActivityCarried struct {
+	_       structs.HostLayout
+	TimeNs  uint64
+	SliceNs uint64
+	Half    [2]ActivityHalf
+	Tid     uint32
+	Inside  uint32
+	Seq     uint32
+	Serial  uint32
+}
+
+// ActivityEvicted is struct activity_evicted, activity.h.
+type ActivityEvicted struct {
+	_         structs.HostLayout
+	TimeNs    uint64
+	SinceNs   uint64
+	EvictedNs uint64
+	By        ActivityReference
+	Tid       uint32
+	ByTid     uint32
+	Pages     uint32
+	_         [3]uint32
+}
+
+// ActivityPublication is struct activity_publication, activity.h.
+type ActivityPublication struct {
+	_       structs.HostLayout
+	Process uint32
+	_       uint32
+	SlowNs  uint64
+}
+
 // enum chain_size, chain.h.
 const (
 	ChainStages = 12
@@ -88,6 +336,15 @@ type ContextPlace struct {
 	Length     int32
 	Entry      uint32
 	_          uint32
+}
+
+// ContextThread is struct context_thread, context.h.
+type ContextThread struct {
+	_       structs.HostLayout
+	Pointer uint64
+	Pid     uint32
+	Tid     uint32
+	Place   ContextPlace
 }
 
 // enum run_history, counters.h.
@@ -183,6 +440,61 @@ type Death struct {
 	Args      [256]byte
 }
 
+// enum declared_size, declared.h.
+const (
+	DeclaredRules = 16
+	DeclaredText  = 32
+)
+
+// DeclaredWork is struct declared_work, declared.h.
+type DeclaredWork struct {
+	_     structs.HostLayout
+	Rule  uint32
+	Depth uint32
+	Text  [32]uint8
+}
+
+// DeclaredTotals is struct declared_totals, declared.h.
+type DeclaredTotals struct {
+	_        structs.HostLayout
+	Count    uint64
+	Replaced uint64
+	Nested   uint64
+	Refused  uint64
+	Lost     uint64
+	WallNs   uint64
+	MaxNs    uint64
+	BarNs    uint64
+	Value    [63]uint64
+	_        uint64
+	Bucket   [506]uint64
+}
+
+// DeclaredEnded is struct declared_ended, declared.h.
+type DeclaredEnded struct {
+	_        structs.HostLayout
+	Rule     uint32
+	Pid      uint32
+	Tid      uint32
+	Uid      uint32
+	CgroupId uint64
+	BeginNs  uint64
+	EndNs    uint64
+	Comm     [16]byte
+	Text     [32]uint8
+	Value    [63]uint64
+}
+
+// DeclaredHook is struct declared_hook, declared.h.
+type DeclaredHook struct {
+	_     structs.HostLayout
+	At    PairHook
+	Rule  uint32
+	Text  uint32
+	Owner ActivityOwner
+	Name  [32]byte
+}
+
 // enum histogram_size, histogram.h.
 const (
 	HistogramBuckets = 506
@@ -252,12 +564,13 @@ type BucketOf struct {
 
 // enum message_type, message.h.
 const (
-	OutlierType       = 0x7443
-	UserMemoryType    = 0x7444
-	ProgressType      = 0x7445
-	QuestionType      = 0x7446
-	GrowType          = 0x7447
-	ThreadContextType = 0x7448
+	OutlierType          = 0x7443
+	UserMemoryType       = 0x7444
+	ProgressType         = 0x7445
+	QuestionType         = 0x7446
+	GrowType             = 0x7447
+	ThreadContextType    = 0x7448
+	ThreadAttributesType = 0x7449
 )
 
 // enum progress_size, message.h.
@@ -268,8 +581,9 @@ const (
 
 // enum user_copy_size, message.h.
 const (
-	UserChunk = 1024
-	UserBytes = 0x4000
+	UserChunk       = 1024
+	UserBytes       = 0x4000
+	AttributesBytes = 1024
 )
 
 // UserMemory is struct user_memory, message.h.
@@ -293,6 +607,23 @@ type ThreadContext struct {
 	TimeNs  uint64
 	TraceId [16]uint8
 	SpanId  [8]uint8
+}
+
+// ThreadAttributes is struct thread_attributes, message.h.
+type ThreadAttributes struct {
+	_          structs.HostLayout
+	Type       uint16
+	Bytes      uint16
+	Tid        uint32
+	TimeNs     uint64
+	TraceId    [16]uint8
+	SpanId     [8]uint8
+	Pid        uint32
+	_          uint32
+	StartCode  uint64
+	StartStack uint64
+	Data       [1024]uint8
+	Again      [1024]uint8
 }
 
 // ProgressStack is struct progress_stack, message.h.
@@ -475,6 +806,12 @@ type Outlier struct {
 	TraceId      [16]uint8
 	SpanId       [8]uint8
 	Extra        [51]uint64
+	WakerTraceId [16]uint8
+	WakerSpanId  [8]uint8
+	RunTraceId   [16]uint8
+	RunSpanId    [8]uint8
+	RunTid       uint32
+	_            uint32
 	Kernel       [64]uint64
 	Waker        [64]uint64
 }
@@ -487,6 +824,76 @@ type IrqExtra struct {
 	Phase  uint32
 	_      uint32
 	Name   [32]byte
+}
+
+// enum pagecache_size, pagecache.h.
+const (
+	PagecacheNames     = 0x4000
+	PagecacheWaiting   = 0x4000
+	PagecacheDepth     = 24
+	PagecachePath      = 512
+	PagecacheComponent = 256
+)
+
+// PagecacheKey is struct pagecache_key, pagecache.h.
+type PagecacheKey struct {
+	_          structs.HostLayout
+	Inode      uint64
+	Device     uint32
+	Generation uint32
+}
+
+// PagecacheCounts is struct pagecache_counts, pagecache.h.
+type PagecacheCounts struct {
+	_       structs.HostLayout
+	Lookups uint64
+	First   uint64
+	Added   uint64
+	Written uint64
+	Dirtied uint64
+	Evicted uint64
+	Removed uint64
+	StampNs uint64
+	Cached  uint64
+	Found   uint64
+	Batch   uint64
+}
+
+// enum pagecache_how, pagecache.h.
+const (
+	PagecacheKswapd        = 0
+	PagecacheDirectReclaim = 1
+	PagecacheCgroupReclaim = 2
+	PagecachePageout       = 3
+	PagecacheInvalidate    = 4
+	PagecacheTruncate      = 5
+	PagecacheUnlink        = 6
+	PagecacheHows          = 7
+)
+
+// PagecacheRemoval is struct pagecache_removal, pagecache.h.
+type PagecacheRemoval struct {
+	_      structs.HostLayout
+	File   PagecacheKey
+	Cgroup uint64
+	Owner  uint64
+	Pid    uint32
+	How    uint32
+	Comm   [16]byte
+}
+
+// enum pagecache_whole, pagecache.h.
+const (
+	PagecacheWhole = 1
+	PagecacheDisk  = 2
+)
+
+// PagecacheName is struct pagecache_name, pagecache.h.
+type PagecacheName struct {
+	_     structs.HostLayout
+	Bytes uint32
+	Whole uint32
+	Text  [768]byte
 }
 
 // enum pair_size, pair.h.

@@ -24,7 +24,7 @@ func TestObjectsHaveTheSameLayout(t *testing.T) {
 	for name, object := range map[string]struct {
 		load  func() (*ebpf.CollectionSpec, error)
 		least int // structs of the ABI
-	}{"tailcam": {bpf.LoadTailcam, 10}, "pair": {bpf.LoadPair, 10}, "coredump": {bpf.LoadCoredump, 1}} {
+	}{"tailcam": {bpf.LoadTailcam, 10}, "pair": {bpf.LoadPair, 10}, "coredump": {bpf.LoadCoredump, 1}, "pagecache": {bpf.LoadPagecache, 3}} {
 		t.Run(name, func(t *testing.T) {
 			spec, err := object.load()
 			assert.NilError(t, err)

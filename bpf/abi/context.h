@@ -21,4 +21,12 @@ struct context_place {
 	__u32 _pad;
 };
 
+/* A thread of a program that has a place. */
+struct context_thread {
+	__u64 pointer; /* thread pointer */
+	__u32 pid;
+	__u32 tid;
+	struct context_place place;
+};
+
 #endif

@@ -16,6 +16,7 @@ enum message_type {
 	QUESTION_TYPE = 0x7446,
 	GROW_TYPE = 0x7447,
 	THREAD_CONTEXT_TYPE = 0x7448,
+	THREAD_ATTRIBUTES_TYPE = 0x7449,
 };
 
 enum progress_size {
@@ -26,6 +27,7 @@ enum progress_size {
 enum user_copy_size {
 	USER_CHUNK = 1024, /* never crosses a page */
 	USER_BYTES = 16 * USER_CHUNK,
+	ATTRIBUTES_BYTES = 1024, /* of a thread's context: OTEP 4947 recommends 612 at most */
 };
 
 /*
@@ -50,6 +52,25 @@ struct thread_context {
 	__u64 time_ns; /* outlier.time_ns */
 	__u8 trace_id[16];
 	__u8 span_id[8];
+};
+
+/*
+ * The same with attributes, as the thread has them in its record. Comes before the
+ * outliers, or after them in the place of a struct thread_context.
+ */
+struct thread_attributes {
+	__u16 type;  /* THREAD_ATTRIBUTES_TYPE */
+	__u16 bytes; /* of each copy */
+	__u32 tid;
+	__u64 time_ns; /* outlier.time_ns */
+	__u8 trace_id[16];
+	__u8 span_id[8];
+	__u32 pid; /* whose record it is */
+	__u32 _pad;
+	__u64 start_code; /* and of which program: see struct context_place */
+	__u64 start_stack;
+	__u8 data[ATTRIBUTES_BYTES];
+	__u8 again[ATTRIBUTES_BYTES]; /* read once more: if it differs, it was being written */
 };
 
 struct progress_stack {

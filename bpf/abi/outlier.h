@@ -125,6 +125,13 @@ struct outlier {
 	__u8 trace_id[16];		 /* of the thread's context; zeros: none */
 	__u8 span_id[8];
 	__u64 extra[EXTRA_BYTES / 8]; /* what only this tracker knows: a struct of its own */
+	/* wakeup, offcpu: contexts of others, zeros: none. */
+	__u8 waker_trace_id[16]; /* of the waker, when it woke the task after a sleep past the floor */
+	__u8 waker_span_id[8];
+	__u8 run_trace_id[16]; /* of who ran longest of runs, when it last left its CPU after CONTEXT_RUN_NS or more */
+	__u8 run_span_id[8];
+	__u32 run_tid;
+	__u32 _pad;
 	__u64 kernel[MAX_STACK];
 	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
 };

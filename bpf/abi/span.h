@@ -5,7 +5,7 @@
  * A program calls faccessat2(-1, KEY, SPAN_MODE | op, 0), which the kernel
  * refuses at once as no such mode exists; or, for shells, asks whether
  * SPAN_PATH_* followed by KEY may be read, which never may, as /dev/null is no
- * directory. configs/include/tailcam.h and configs/shell/tailcam.sh do the same.
+ * directory. clients/c/tailcam.h and configs/shell/tailcam.sh do the same.
  */
 #ifndef TAILCAM_ABI_SPAN_H
 #define TAILCAM_ABI_SPAN_H

@@ -242,6 +242,29 @@ static __always_inline void *task_regs(struct task_struct *p)
 	return stack ? (void *)(stack + regs_offset) : NULL;
 }
 
+/* ------------------------------------------------------------ system calls */
+
+/* The numbers differ: arch/x86/entry/syscalls/, scripts/syscall.tbl (arm64), arch/arm64/tools/syscall_32.tbl. */
+static __always_inline bool is_lock_call(s32 nr, bool compat)
+{
+	if (nr == 449 || nr == 455) /* futex_waitv, futex_wait: everywhere */
+		return true;
+	if (compat)
+		return nr == 240 || nr == 422 || nr == 143; /* futex, futex_time64, flock */
+	if (ON_X86)
+		return nr == 202 || nr == 73;
+	return nr == 98 || nr == 32;
+}
+
+static __always_inline bool is_sleep_call(s32 nr, bool compat)
+{
+	if (compat) /* nanosleep, clock_nanosleep and its _time64 */
+		return nr == 162 || nr == 407 || nr == (ON_X86 ? 267 : 265);
+	if (ON_X86)
+		return nr == 35 || nr == 230;
+	return nr == 101 || nr == 115;
+}
+
 /* ------------------------------------------------------------------ tasks */
 
 /* 7.2: on_cpu and on_rq are u8, int before. */
@@ -278,6 +301,23 @@ static __always_inline bool task_runnable(struct task_struct *prev, bool preempt
 	return preempt || !prev_state || !prev->__state;
 }
 
+/* The id of p as it sees itself (gettid()): in its own pid namespace. Numbers beyond the first are read by a helper. */
+static __always_inline u32 task_tid_inside(struct task_struct *p)
+{
+	struct pid *pid = p->thread_pid;
+	u32 level = pid->level;
+	int nr = p->pid;
+
+	/* Not returned here: the compiler would read both numbers by one instruction, which no verifier takes. */
+	if (level)
+		/* Of the number: 6.1 adds nothing that it has no bound of to a pointer. */
+		bpf_probe_read_kernel(&nr, sizeof(nr),
+				      (void *)(pointer_number(pid) + bpf_core_field_offset(struct pid, numbers) +
+					       level * bpf_core_type_size(struct upid) +
+					       bpf_core_field_offset(struct upid, nr)));
+	return nr;
+}
+
 static __always_inline bool task_iowait(struct task_struct *task)
 {
 	return BPF_CORE_READ_BITFIELD(task, in_iowait);
@@ -311,6 +351,22 @@ static __always_inline bool queue_knows_steal(struct task_struct *p)
 	return bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) && bpf_core_field_exists(p->se.cfs_rq);
 }
 
+/*
+ * How long ago the scheduler stopped the clock of prev, which leaves this CPU: it may have looked for work on
+ * other CPUs since (kernel/sched/fair.c, sched_balance_newidle()). 0 without CONFIG_FAIR_GROUP_SCHED.
+ */
+static __always_inline u64 clock_stopped(struct task_struct *prev, u32 cpu)
+{
+	struct rq *queue;
+
+	if (!bpf_core_field_exists(prev->se.cfs_rq))
+		return 0;
+	queue = prev->se.cfs_rq->rq;
+	if (queue->cpu != cpu || queue->clock_task < prev->se.exec_start)
+		return 0;
+	return queue->clock_task - prev->se.exec_start;
+}
+
 /* -------------------------------------------------------------- interrupts */
 
 /* include/linux/preempt.h */
@@ -341,7 +397,7 @@ const volatile bool preempt_hot; /* the kernel has pcpu_hot.preempt_count */
  * CONFIG_KALLSYMS_ALL only. BTF says how far they are from each other, and each
  * task points to the run queue of its CPU. Offsets from that; 0: not known.
  */
-const volatile s64 percpu_preempt_count, percpu_softnet_data, percpu_kstat;
+const volatile s64 percpu_preempt_count, percpu_softnet_data, percpu_kstat, percpu_hrtimer_bases;
 
 /* What percpu_* are offsets from, on this CPU; 0: not known. base: of this CPU. */
 static __always_inline u64 percpu_base(struct task_struct *current, u64 *base, u32 cpu)
@@ -417,6 +473,16 @@ static __always_inline bool receives_packets(u64 base, bool *backlog)
 		return false;
 	*backlog = BPF_CORE_READ(sd, backlog.state) & NAPIF_STATE_SCHED;
 	return bpf_core_field_exists(sd->in_net_rx_action) ? BPF_CORE_READ(sd, in_net_rx_action) : *backlog;
+}
+
+/* The interrupt that runs on this CPU is that of the high-resolution timers. */
+static __always_inline bool in_timer_interrupt(u64 base)
+{
+	struct hrtimer_cpu_base *timers = (void *)(base + percpu_hrtimer_bases);
+
+	if (!base || !percpu_hrtimer_bases || !bpf_core_field_exists(timers->in_hrtirq))
+		return false;
+	return BPF_CORE_READ_BITFIELD_PROBED(timers, in_hrtirq);
 }
 
 /* ----------------------------------------------------------- locks, timers */
@@ -502,6 +568,143 @@ static __always_inline bool tcp_delack_due(struct inet_connection_sock *sk, unsi
 static __always_inline bool timer_is_soft(struct hrtimer *timer)
 {
 	return bpf_core_field_exists(timer->is_soft) && timer->is_soft;
+}
+
+/* -------------------------------------------------------------- page cache */
+
+struct super_block {
+	u32 s_dev;
+	unsigned long s_magic;
+} CORE;
+
+struct hlist_node {
+	struct hlist_node *next;
+} CORE;
+
+struct hlist_head {
+	struct hlist_node *first;
+} CORE;
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	unsigned int i_nlink;
+	s64 i_size;
+	u32 i_generation;
+	struct hlist_head i_dentry;
+} CORE;
+
+struct address_space {
+	struct inode *host;
+	unsigned long nrpages;
+} CORE;
+
+struct qstr {
+	const unsigned char *name;
+} CORE;
+
+struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
+	union {
+		struct hlist_node d_alias;
+	} d_u;
+} CORE;
+
+struct folio {
+	unsigned long flags;
+	struct address_space *mapping;
+	unsigned long index;
+	unsigned long memcg_data; /* with CONFIG_MEMCG */
+	u32 _nr_pages;		  /* 6.15+ */
+	u32 _folio_nr_pages;	  /* before */
+} CORE;
+
+/* 6.18+: "mm: introduce memdesc_flags_t". */
+struct folio___memdesc {
+	struct {
+		unsigned long f;
+	} flags;
+} CORE;
+
+enum pageflags {
+	PG_head = 6,
+};
+
+/* Pages of a folio. */
+static __always_inline u64 folio_pages(struct folio *folio)
+{
+	unsigned long flags;
+
+	if (bpf_core_field_exists(((struct folio___memdesc *)0)->flags.f))
+		flags = ((struct folio___memdesc *)folio)->flags.f;
+	else
+		flags = folio->flags;
+	if (!(flags & 1ul << bpf_core_enum_value(enum pageflags, PG_head)))
+		return 1;
+	if (bpf_core_field_exists(folio->_nr_pages))
+		return folio->_nr_pages;
+	return folio->_folio_nr_pages;
+}
+
+enum cgroup_subsys_id {
+	memory_cgrp_id = 4,
+};
+
+struct cgroup___subsys {
+	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[16];
+} CORE;
+
+struct mem_cgroup {
+	struct cgroup_subsys_state css;
+} CORE;
+
+#define MEMCG_DATA_FLAGS 7ul /* include/linux/memcontrol.h: enum page_memcg_data_flags */
+
+/*
+ * The id of the cgroup that a page of a file is charged to; 0: not known. It is believed
+ * only if that cgroup says so, too: what memcg_data points to is no promise.
+ */
+static __always_inline u64 folio_owner(struct folio *folio)
+{
+	struct cgroup_subsys_state *css = NULL;
+	struct cgroup___subsys *cgroup;
+	struct mem_cgroup *memcg;
+
+	if (!bpf_core_field_exists(folio->memcg_data) ||
+	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+		return 0;
+	memcg = (void *)(folio->memcg_data & ~MEMCG_DATA_FLAGS);
+	if (!memcg)
+		return 0;
+	cgroup = (void *)BPF_CORE_READ(memcg, css.cgroup);
+	bpf_probe_read_kernel(&css, sizeof(css),
+			      (void *)cgroup + bpf_core_field_offset(struct cgroup___subsys, subsys) +
+				      sizeof(css) * bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
+	if (!css || (void *)css != (void *)memcg + bpf_core_field_offset(struct mem_cgroup, css))
+		return 0;
+	return BPF_CORE_READ(cgroup, kn, id);
+}
+
+struct task_struct___pagecache {
+	void *reclaim_state;
+	struct {
+		u64 syscr;
+	} ioac; /* with CONFIG_TASK_XACCT */
+} CORE;
+
+/* How many calls that read have ended in this task; always 0 where the kernel does not count them. */
+static __always_inline u64 task_reads(struct task_struct *p)
+{
+	struct task_struct___pagecache *counted = (void *)p;
+
+	return bpf_core_field_exists(counted->ioac.syscr) ? counted->ioac.syscr : 0;
+}
+
+static __always_inline bool task_reclaims(struct task_struct *p)
+{
+	return ((struct task_struct___pagecache *)p)->reclaim_state;
 }
 
 #endif

@@ -27,6 +27,7 @@ typedef __u8 u8;
 
 /* include/linux/sched.h */
 #define PF_EXITING 0x00000004
+#define PF_MEMALLOC 0x00000800
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000 /* 6.4+ */
 #define PF_WQ_WORKER 0x00000020
@@ -90,6 +91,15 @@ struct pid_namespace {
 	struct ns_common ns;
 } CORE;
 
+struct upid {
+	int nr;
+} CORE;
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1]; /* level + 1 of them */
+} CORE;
+
 struct nsproxy {
 	struct pid_namespace *pid_ns_for_children;
 } CORE;
@@ -105,6 +115,7 @@ struct task_group {
 struct rq {
 	int cpu;
 	u64 clock;
+	u64 clock_task;		/* what clocks of tasks are from: without time that was stolen */
 	u64 prev_steal_time_rq; /* with CONFIG_PARAVIRT_TIME_ACCOUNTING */
 } CORE;
 
@@ -116,6 +127,8 @@ struct cfs_rq {
 } CORE;
 
 struct sched_entity {
+	u64 exec_start; /* rq.clock_task, when sum_exec_runtime was brought up to date */
+	u64 sum_exec_runtime;
 	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED: that of its group on its CPU */
 } CORE;
 
@@ -166,6 +179,8 @@ struct task_struct {
 	char comm[16];
 	struct css_set *cgroups;
 	struct nsproxy *nsproxy;
+	struct pid *thread_pid;
+	void *bpf_storage;
 } CORE;
 
 struct seq_file;
@@ -188,6 +203,10 @@ struct irqaction {
 struct hrtimer {
 	void *function;
 	u8 is_soft; /* expires in the softirq */
+} CORE;
+
+struct hrtimer_cpu_base {
+	unsigned int in_hrtirq : 1; /* with CONFIG_HIGH_RES_TIMERS */
 } CORE;
 
 struct timer_list {

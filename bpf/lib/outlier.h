@@ -21,7 +21,8 @@ static __always_inline void outlier_reset(struct scratch *s, u32 tracker, u32 cp
 	/* In two steps: the compiler unrolls a kilobyte at most. */
 	__builtin_memset(&s->out, 0, __builtin_offsetof(struct outlier, extra));
 	barrier();
-	__builtin_memset(s->out.extra, 0, sizeof(s->out.extra));
+	__builtin_memset((u8 *)&s->out + __builtin_offsetof(struct outlier, extra), 0,
+			 __builtin_offsetof(struct outlier, kernel) - __builtin_offsetof(struct outlier, extra));
 	s->facts.generation = generation;
 	s->facts.syscall = -1;
 	s->facts.cpu = cpu;

@@ -16,7 +16,8 @@
 #include "lib/messages.h"
 #include "lib/task.h"
 
-const volatile bool thread_contexts; /* they are wanted */
+const volatile bool thread_contexts;   /* they are wanted */
+const volatile bool thread_attributes; /* and the attributes in them */
 const volatile bool
 	thread_contexts_later; /* and a rule at sched_switch is there, and irq_work_entry: see lib/stacks.h */
 
@@ -76,13 +77,21 @@ static __always_inline u64 context_variable(struct context_place *place, u64 poi
 	return memory && memory != (u64)-1 ? memory + place->offset : 0;
 }
 
-/* The record that the variable points to. It must be aligned to two bytes. */
-static __always_inline bool context_record_read(struct context_record *to, u64 variable)
+/* The record that the variable points to, and its address; 0: there is none. It must be aligned to two bytes. */
+static __always_inline u64 context_record_read(struct context_record *to, u64 variable)
 {
 	u64 record;
 
-	return read_user_word(&record, variable) && record && !(record & 1) &&
-	       !bpf_probe_read_user(to, CONTEXT_RECORD_BYTES, (void *)record) && to->valid == 1;
+	if (!read_user_word(&record, variable) || !record || (record & 1) ||
+	    bpf_probe_read_user(to, CONTEXT_RECORD_BYTES, (void *)record) || to->valid != 1)
+		return 0;
+	return record;
+}
+
+static __always_inline bool context_record_equal(struct context_record *a, struct context_record *b)
+{
+	return a->id[0] == b->id[0] && a->id[1] == b->id[1] && a->id[2] == b->id[2] &&
+	       a->attributes_bytes == b->attributes_bytes;
 }
 
 /*
@@ -102,7 +111,7 @@ static __noinline int context_read(u64 *id)
 	variable = context_variable(place, thread_pointer(current));
 	if (!variable || !context_record_read(&record, variable) || !context_record_read(&again, variable))
 		return 0;
-	if (record.id[0] != again.id[0] || record.id[1] != again.id[1] || record.id[2] != again.id[2])
+	if (!context_record_equal(&record, &again))
 		return 0;
 	if (!(record.id[0] | record.id[1]) || !record.id[2])
 		return 0;
@@ -112,25 +121,74 @@ static __noinline int context_read(u64 *id)
 	return 1;
 }
 
+/*
+ * Sends the attributes beside id, which context_read() has just read, for outliers of
+ * that time and thread; 0: the record has none, more than can be sent, or other ids by
+ * now, or there is no room. A part of them would not do: what comes last is what counts.
+ */
+static __noinline int attributes_send(u64 *id, u32 tid, u64 time_ns)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct context_record record = {}, again = {};
+	struct context_place *place = context_place_of(current);
+	struct thread_attributes *m;
+	u64 variable, at;
+	u32 bytes;
+
+	if (!place)
+		return 0;
+	variable = context_variable(place, thread_pointer(current));
+	if (!variable)
+		return 0;
+	at = context_record_read(&record, variable);
+	if (!at || record.id[0] != id[0] || record.id[1] != id[1] || record.id[2] != id[2])
+		return 0;
+	bytes = record.attributes_bytes;
+	barrier_var(bytes);
+	if (!bytes || bytes > ATTRIBUTES_BYTES)
+		return 0;
+	m = message_reserve_spare(RING_STACKS, sizeof(*m));
+	if (!m)
+		return 0;
+	__builtin_memset(m, 0, __builtin_offsetof(struct thread_attributes, data));
+	m->type = THREAD_ATTRIBUTES_TYPE;
+	m->tid = tid;
+	m->time_ns = time_ns;
+	__builtin_memcpy(m->trace_id, id, sizeof(m->trace_id) + sizeof(m->span_id));
+	m->pid = current->tgid;
+	m->start_code = place->start_code;
+	m->start_stack = place->start_stack;
+	at += CONTEXT_RECORD_BYTES;
+	if (!bpf_probe_read_user(m->data, bytes, (void *)at) && !bpf_probe_read_user(m->again, bytes, (void *)at) &&
+	    context_record_read(&again, variable) == at - CONTEXT_RECORD_BYTES && context_record_equal(&record, &again))
+		m->bytes = bytes;
+	bpf_ringbuf_submit(m, 0);
+	return 1;
+}
+
 /* The outlier's task is current. */
 static __always_inline void context_of_current(struct outlier *out)
 {
-	if (thread_contexts)
-		context_read((u64 *)out->trace_id);
+	if (thread_contexts && context_read((u64 *)out->trace_id) && thread_attributes)
+		attributes_send((u64 *)out->trace_id, out->tid, out->time_ns);
 }
 
 /* Sends what the outlier of that time, of current, was promised. */
 static __always_inline void context_send(struct task_struct *current, u64 time_ns)
 {
-	struct thread_context *m = message_reserve_spare(RING_STACKS, sizeof(*m));
+	struct thread_context *m;
+	u64 id[3] = {};
 
+	if (context_read(id) && thread_attributes && attributes_send(id, current->pid, time_ns))
+		return;
+	m = message_reserve_spare(RING_STACKS, sizeof(*m));
 	if (!m)
 		return;
 	__builtin_memset(m, 0, sizeof(*m));
 	m->type = THREAD_CONTEXT_TYPE;
 	m->tid = current->pid;
 	m->time_ns = time_ns;
-	context_read((u64 *)m->trace_id);
+	__builtin_memcpy(m->trace_id, id, sizeof(id));
 	bpf_ringbuf_submit(m, 0);
 }
 

@@ -13,6 +13,7 @@
 #include "lib/stacks.h"
 #include "lib/timeout_scan.h"
 #include "recorder/stack.h"
+#include "trackers/sched_context.h"
 #include "trackers/sched_table.h"
 
 /* -------------------------------------------------------------------- entry */
@@ -67,6 +68,7 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, struct 
 				       u32 cpu, u64 now)
 {
 	struct task_slot *slot = task_find(p->pid);
+	bool slow = false;
 
 	if (!slot || slot->wake_ns)
 		return; /* not known yet, or runnable already */
@@ -75,10 +77,13 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, struct 
 		return;
 	}
 	note_waker(slot, p, waker, context, cpu);
-	if ((waker_stacks_always && waker_stacks_wanted) ||
-	    (waker_stacks_slow && slot->off_ns &&
-	     (s64)(now - slot->off_ns) >= (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)]))
+	if (waker_stacks_slow || thread_contexts)
+		slow = (s64)(now - slot->off_ns) >=
+		       (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)];
+	if ((waker_stacks_always && waker_stacks_wanted) || (waker_stacks_slow && slow))
 		waker_stack_keep(ctx, p->pid, cpu, now);
+	if (thread_contexts && slow && !context)
+		context_keep(p->pid, CONTEXT_WAKER, now);
 	slot->wake_ns = now;
 }
 
@@ -135,6 +140,8 @@ static __always_inline void outlier_waker(struct outlier *out, struct task_slot 
 	out->waker_context = slot->waker_context;
 	if (waker_stacks_always || waker_stacks_slow)
 		waker_stack_get(out, out->tid, woken);
+	if (thread_contexts)
+		context_of_waker(out, woken);
 	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
 }
 
@@ -191,6 +198,8 @@ static __noinline int sched_outlier(struct task_struct *next, struct task_slot *
 	}
 	outlier_waker(out, slot, w->woken);
 	outlier_runs(out, out->wait_cpu, w->runnable, w->now);
+	if (thread_contexts)
+		context_of_longest(out, w->runnable);
 	if (s->wants_kernel) {
 		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
 		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
