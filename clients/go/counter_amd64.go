@@ -1,0 +1,4 @@
+package tailcam
+
+// counter reads the time stamp counter.
+func counter() uint64

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program with activities, for tests: the same as clients/c/testdata/client.c, in Python.
+
+    client.py SOCKET open|exact|threads|full|null|reopen|trigger
+    client.py SOCKET fork INHERIT
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tailcam
+
+
+def spin(ns):
+    end = time.thread_time_ns() + ns
+    while time.thread_time_ns() < end:
+        pass
+
+
+def show(account, **truth):
+    print(json.dumps({**account, **truth}), flush=True)
+
+
+def measure(h, name, function):
+    token = h.token(name)
+    h.switch(None)  # claims the thread's slot
+    cpu, wall = time.thread_time_ns(), time.monotonic_ns()
+    h.switch(token)
+    function()
+    h.switch(None)
+    truth = {"true_wall_ns": time.monotonic_ns() - wall, "true_cpu_ns": time.thread_time_ns() - cpu}
+    show(h.end(token), **truth)
+
+
+def exact(h):
+    measure(h, "spin", lambda: spin(20_000_000))
+    measure(h, "sleep", lambda: time.sleep(0.02))
+    lock, held = threading.Lock(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(0.02)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    measure(h, "lock", lock.acquire)
+    other.join()
+    end, begin = os.pipe()
+    other = threading.Thread(target=lambda: (time.sleep(0.02), os.write(begin, b"x")))
+    other.start()
+    measure(h, "pipe", lambda: os.read(end, 1))
+    other.join()
+
+
+def threads(h):
+    """Tokens that go with work items through a queue."""
+    work = queue.Queue()
+    tokens = [h.token("item") for _ in range(16)]
+    wall = dict.fromkeys(tokens, 0)
+    for n in range(400):
+        work.put(tokens[n % len(tokens)])
+
+    def worker():
+        while True:
+            try:
+                token = work.get_nowait()
+            except queue.Empty:
+                return
+            began = time.monotonic_ns()
+            with h.carry(token):
+                spin(100_000)
+                h.wrap(time.sleep)(0.0001)
+            wall[token] += time.monotonic_ns() - began
+
+    workers = [threading.Thread(target=worker) for _ in range(8)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    for token in tokens:
+        show(h.end(token))
+
+
+def full(h):
+    tokens = [h.token("full") for _ in range(300)]
+    live = [token for token in tokens if token]
+    h.switch(None)
+    h.end(live[0])
+    assert not h.switch(live[0]) and h.current() is None
+    again = h.token("again")
+    assert again and again != live[0] and again & 0xFFFFFFFF == live[0] & 0xFFFFFFFF
+    for bad in (1, 1 << 32, (1 << 64) - 1, live[1] + (1 << 32)):
+        assert not h.switch(bad) and h.read(bad)["token"] == 0
+    h.set_value(again, 42)
+    h.set_text(again, "a customer of them")
+    h.set_trace(again, "00" * 15 + "01", bytes(7) + b"\x02")
+    assert sum(h.map(lambda a: a["value"])) == 42
+    assert [a["token"] for a in h.filter(lambda a: a["value"])] == [again]
+    assert h.fold(lambda n, a: n + 1, 0) == len(live)
+    assert h.merge()["wall_ns"] == h.merge(h.accounts())["wall_ns"]
+    show(h.read(again), tokens=len(live), stats=h.stats())
+
+
+def fork(h):
+    token = h.token("fork")
+    h.switch(token)
+    pid = os.fork()
+    if not pid:
+        spin(10_000_000)
+        inherited = bool(h)
+        h.switch(token)
+        spin(10_000_000)
+        h.switch(None)
+        os._exit(inherited)
+    _, status = os.waitpid(pid, 0)
+    h.switch(None)
+    show(h.end(token), inherited=os.waitstatus_to_exitcode(status))
+
+
+def reopen(h):
+    """Children leave their parent what it has; and it may close and open again at once."""
+    pid = os.fork()
+    if not pid:
+        h.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    h._connection.settimeout(0.2)
+    try:
+        h._connection.recv(1)
+        alive = False
+    except TimeoutError:
+        alive = True
+    for _ in range(20):
+        h.close()
+        h = tailcam.open(sys.argv[1])
+        assert h.token("again")
+    print(json.dumps({"alive": alive}))
+    h.close()
+
+
+def null(h):
+    assert not h and h.error and h.token("x") is None and h.switch(None) and not h.stats()["stale"]
+    assert h.end(None)["wall_ns"] == 0 and h.merge()["cpu_ns"] == 0 and list(h.map(id)) == []
+    with h.carry(None), h:
+        h.wrap(print)(json.dumps({"error": h.error}))
+
+
+what = sys.argv[2]
+if what == "trigger":
+    print(json.dumps({"id": tailcam.trigger('it is "slow"', sys.argv[1])}))
+    sys.exit()
+with tailcam.open(
+    sys.argv[1], threads=64, tokens=128, inherit=sys.argv[3:] == ["1"], required=what != "null"
+) as handle:
+    {"exact": exact, "threads": threads, "full": full, "fork": fork, "null": null, "open": bool, "reopen": reopen}[what](
+        handle
+    )
