@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -150,6 +151,7 @@ var classes = map[Track][]Class{
 	Span:    {ByCgroup, ByOverride},
 
 	Workqueue: {ByOverride},
+	Activity:  {ByOverride},
 }
 
 // histogram reads true, false, or {by: …, classes: …}.
@@ -200,7 +202,7 @@ func HasHistogram(t Track) bool { return classes[t] != nil }
 
 func histogramTracks() []Track {
 	var list []Track
-	for _, t := range Tracks {
+	for _, t := range append(slices.Clone(Tracks), Activity) {
 		if HasHistogram(t) {
 			list = append(list, t)
 		}

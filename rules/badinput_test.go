@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, action_limits, priority, extend"
+	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, activity, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, action_limits, priority, extend"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"unit, not_unit, container, not_container, pod, not_pod, namespace, not_namespace, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
@@ -20,7 +20,7 @@ const (
 		"queue, not_queue, function, not_function"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h, such as 5ms"
-	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue, trigger"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue, activity, trigger"
 )
 
 // rule is a rule of a track in one line, with more of it.
@@ -50,11 +50,25 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is empty; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, action_limits, priority, extend"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, activity, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, on, target, snapshot, actions, action_limits, priority, extend"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: plain values\nf:1:12: anchors and aliases are not supported; allowed: plain values"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: plain values"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: values without a tag`},
 	{"rules: " + strings.Repeat("[", 20) + strings.Repeat("]", 20), "f:1:23: nested too deeply; allowed: at most 16 levels"},
+
+	// Activities.
+	{rule("activity", "stacks: [kernel], ratchet: true"), "f:1:52: stacks does not apply to track activity; allowed: threshold, timeout, repeat, when, overrides, histogram, snapshot, actions" +
+		"\nf:1:70: ratchet does not apply to track activity; allowed: threshold, timeout, repeat, when, overrides, histogram, snapshot, actions"},
+	{rule("activity", "when: {tid: 5, cpu: 1, name: ["+strings.Repeat("n", 32)+", \"a[b\"], syscall: read}"), "f:1:59: tid does not apply to track activity; allowed: track wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue" +
+		"\nf:1:67: cpu does not apply to track activity; allowed: track wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue" +
+		"\nf:1:82: name \"" + strings.Repeat("n", 32) + "\" is too long; allowed: at most 31 bytes (names of activities are no longer); use * for a prefix" +
+		"\nf:1:116: name \"a[b\" contains a bracket; allowed: the wildcards * and ?; ? also matches a bracket" +
+		"\nf:1:124: syscall does not apply to track activity; allowed: track syscall, offcpu"},
+	{rule("activity", "attach: all, on: oom, histogram: {by: device}, from: irq"), "f:1:52: attach does not apply to track activity; allowed: track syscall" +
+		"\nf:1:65: on does not apply to track activity; allowed: track trigger" +
+		"\nf:1:90: unknown by \"device\"; allowed: override" +
+		"\nf:1:99: from does not apply to track activity; allowed: track chain"},
+	{"rules: [{name: a, track: activity}]", "f:1:9: rule has no threshold; allowed: rules with threshold, timeout, or both"},
 
 	// What a syscall rule is attached to.
 	{rule("syscall", "attach: functions"), `f:1:59: unknown attach "functions", did you mean "function"; allowed: auto, function, all`},
@@ -177,7 +191,7 @@ var badInput = []struct{ yaml, want string }{
 	{rule("irq", "when: {vector: timer, phase: run}"), "f:1:54: vector does not apply to track irq; allowed: track softirq, chain" +
 		"\nf:1:69: phase does not apply to track irq; allowed: track softirq, workqueue"},
 	{rule("softirq", "when: {irq: 4, not_name: a, vector: [net_rc], phase: exit, not_cpu: []}"), "f:1:58: irq does not apply to track softirq; allowed: track irq, chain" +
-		"\nf:1:66: not_name does not apply to track softirq; allowed: track irq" +
+		"\nf:1:66: not_name does not apply to track softirq; allowed: track irq, activity" +
 		"\n" + `f:1:88: unknown vector "net_rc", did you mean "net_rx"; allowed: hi, timer, net_tx, net_rx, block, irq_poll, tasklet, sched, hrtimer, rcu` +
 		"\n" + `f:1:104: unknown phase "exit"; allowed: raise, run` +
 		"\nf:1:119: not_cpu is an empty list; allowed: at least one value, or no not_cpu"},

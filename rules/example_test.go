@@ -40,7 +40,7 @@ rules:
 `), &rules.LocalMachine{})
 	fmt.Println(err)
 	// Output:
-	// slow.yaml:4:12: unknown track "wakup", did you mean "wakeup"; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue, trigger
+	// slow.yaml:4:12: unknown track "wakup", did you mean "wakeup"; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue, activity, trigger
 	// slow.yaml:5:16: threshold 5 has no unit; allowed: a duration from 1us to 1h, such as 5ms
 }
 

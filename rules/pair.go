@@ -102,6 +102,7 @@ type PairSpec struct {
 	OnDuplicate         OnDuplicate
 	EntryWhen, ExitWhen []Compare
 	Labels              []Label
+	Activity            string        // name of the activity that the entry begins in its thread, and the exit ends; "": none
 	ForgetAfter         time.Duration // drop pending work that is older; 0: see Forget
 }
 

@@ -12,7 +12,7 @@ import (
 // Keys of track pair, and of the mappings in them.
 var (
 	pairKeys = []string{"entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels",
-		"forget_after"}
+		"forget_after", "activity"}
 	hookKeys  = []string{"hook", "key", "when"}
 	partKeys  = []string{"name", "entry", "exit", "cancel"}
 	labelKeys = []string{"field", "as", "user"}
@@ -62,6 +62,9 @@ func (r *reader) pair(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	}
 	if e, ok := keys["forget_after"]; ok {
 		p.ForgetAfter = r.duration(e.value, "forget_after", time.Second, maxTimeout)
+	}
+	if e, ok := keys["activity"]; ok {
+		p.Activity = r.declared(e.value, p)
 	}
 }
 

@@ -47,6 +47,12 @@ var badPairs = []struct{ yaml, want string }{
 	{pairRule(goodPair + ", labels: {a: {field: args.x, as: ip}}"), `f:1:139: unknown as "ip"; allowed: number, hex, ipv4, ipv6, port, dev, string, symbol`},
 	{pairRule(goodPair + ", stacks: [waker]"), "f:1:115: track pair has no waker stack; allowed: waker with track wakeup, offcpu"},
 	{pairRule(goodPair + ", when: {device: vda}"), "f:1:114: device does not apply to track pair; allowed: track block"},
+	{pairRule(goodPair + ", activity: a"), "f:1:117: an activity does not begin or end at raw_tracepoint:a; allowed: uprobe, uretprobe, usdt\n" +
+		"f:1:117: an activity does not begin or end at raw_tracepoint:b; allowed: uprobe, uretprobe, usdt"},
+	{pairRule("entry: 'uprobe:/a:b', exit: 'uretprobe:/a:b', key: arg0, activity: a b"),
+		`f:1:115: invalid activity "a b"; allowed: 1 to 31 ASCII characters without blanks`},
+	{pairRule("entry: 'uprobe:/a:b', exit: 'uretprobe:/a:b', key: arg0, activity: a"),
+		"f:1:115: the thread that begins an activity ends it, which the key of the rule does not say; allowed: key: [tid]"},
 	{rule("wakeup", "entry: raw_tracepoint:a"), "f:1:50: entry does not apply to track wakeup; allowed: track pair"},
 }
 

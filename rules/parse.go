@@ -30,7 +30,7 @@ const (
 var (
 	fileKeys = []string{"rules", "disable", "actions"}
 	ruleKeys = []string{"name", "track", "attach", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when",
-		"exit_when", "labels", "forget_after",
+		"exit_when", "labels", "forget_after", "activity",
 		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "on", "target", "snapshot", "actions", "action_limits", "priority", "extend"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
@@ -74,6 +74,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 		rule.Overrides = r.overridesOf(e.value, &rule)
 	}
 	r.ratchet(keys, &rule)
+	r.activity(keys, &rule)
 	if rule.Track == Block && rule.Timeout == 0 {
 		rule.Stacks = nil // the issuing task is elsewhere when a request completes
 	}
@@ -121,7 +122,7 @@ func (r *reader) track(n *yaml.Node) Track {
 		return ""
 	}
 	var names []string
-	for _, t := range append(slices.Clone(Tracks), Trigger) {
+	for _, t := range append(slices.Clone(Tracks), Activity, Trigger) {
 		if slices.Contains(unbuilt, t) {
 			continue
 		}

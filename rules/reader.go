@@ -21,15 +21,16 @@ type reader struct {
 	from    map[*yaml.Node]string // the files of nodes that extensions have brought; all others are of file
 
 	// For all files:
-	names     map[string]Position
-	rules     int
-	shared    int // actions of no rule
-	overrides int
-	commGlobs int
-	keyGlobs  int                        // over keys of spans
-	members   int                        // pids, uids, system calls, irqs and CPUs in conditions
-	lists     map[string]int             // conditions evaluated by the daemon, by kind
-	verdicts  map[string]map[string]bool // the globs in them
+	names      map[string]Position
+	activities int // rules with activity
+	rules      int
+	shared     int // actions of no rule
+	overrides  int
+	commGlobs  int
+	keyGlobs   int                        // over keys of spans
+	members    int                        // pids, uids, system calls, irqs and CPUs in conditions
+	lists      map[string]int             // conditions evaluated by the daemon, by kind
+	verdicts   map[string]map[string]bool // the globs in them
 }
 
 // entry is one key of a mapping with its value.

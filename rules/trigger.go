@@ -24,9 +24,10 @@ type TriggerSpec struct {
 	Coredump *CoredumpSource
 	Alert    *AlertSource
 	SLO      *SLOSource
+	Trace    *TraceSource
 	// Target is whose time is explained: the thread of PID, or one of the threads that
 	// run where the conditions of Places hold. Sources that name a task (kmsg, oom,
-	// coredump) are limited to tasks there.
+	// coredump, trace) are limited to tasks there.
 	Target Target
 }
 
@@ -43,6 +44,8 @@ func (t *TriggerSpec) Source() string {
 		return sourceAlert
 	case t.SLO != nil:
 		return sourceSLO
+	case t.Trace != nil:
+		return sourceTrace
 	case slices.Equal(t.Kmsg, []KernelMessage{OutOfMemory}):
 		return sourceOOM
 	}
@@ -117,7 +120,7 @@ var (
 	triggerKeys = []string{"name", "track", "on", "target", "snapshot", "actions", "action_limits", "extend"}
 	probeLimits = []string{"threshold", "timeout"}
 	targetKeys  = []string{"pid", "cgroup", "unit", "container", "pod", "namespace", "last"}
-	sources     = []string{sourcePSI, sourceKmsg, sourceOOM, sourceProbe, sourceCoredump, sourceAlert, sourceSLO}
+	sources     = []string{sourcePSI, sourceKmsg, sourceOOM, sourceProbe, sourceCoredump, sourceAlert, sourceSLO, sourceTrace}
 	psiKeys     = append([]string{"cgroup"}, PSIResources...)
 )
 
@@ -152,7 +155,7 @@ func (r *reader) trigger(n *yaml.Node, keys map[string]entry, rule *Rule) {
 		}
 	}
 	if e, ok := keys["target"]; ok && rule.Trigger.SLO != nil { // its target is an outlier
-		r.fail(e.key, "on: psi, oom, kmsg, probe, coredump, alert", "target does not apply to slo")
+		r.fail(e.key, "on: psi, oom, kmsg, probe, coredump, alert, trace", "target does not apply to slo")
 	} else if ok {
 		rule.Trigger.Target = r.target(e.value)
 	}
@@ -175,8 +178,10 @@ func (r *reader) source(n *yaml.Node, rule map[string]entry, to *Rule) {
 			t.Coredump = &CoredumpSource{}
 		case sourceAlert:
 			t.Alert = &AlertSource{}
+		case sourceTrace:
+			t.Trace = &TraceSource{}
 		default:
-			r.fail(n, "oom, kmsg, coredump, alert, or a mapping with one of "+strings.Join(sources, ", "), "on: %q has no settings, or is unknown", cut(n.Value))
+			r.fail(n, "oom, kmsg, coredump, alert, trace, or a mapping with one of "+strings.Join(sources, ", "), "on: %q has no settings, or is unknown", cut(n.Value))
 		}
 		return
 	}
@@ -202,6 +207,8 @@ func (r *reader) source(n *yaml.Node, rule map[string]entry, to *Rule) {
 			t.Alert = r.alert(e.value)
 		case sourceSLO:
 			t.SLO = r.slo(e.value)
+		case sourceTrace:
+			t.Trace = r.trace(e.value)
 		case sourceOOM:
 			r.fail(e.value, "on: oom", "oom has no settings")
 		}
@@ -333,10 +340,13 @@ func (r *reader) targetGlobs(n *yaml.Node, what string) []string {
 	})
 }
 
-// Tracked returns the rules that trackers serve: all but triggers.
+// Tracked returns the rules that trackers serve: all but triggers and activities.
 func Tracked(list []Rule) []Rule {
-	return slices.DeleteFunc(slices.Clone(list), func(r Rule) bool { return r.Track == Trigger })
+	return slices.DeleteFunc(slices.Clone(list), func(r Rule) bool { return !r.Tracked() })
 }
+
+// Tracked reports whether a tracker of the kernel side serves the rule.
+func (r *Rule) Tracked() bool { return r.Track != Trigger && r.Track != Activity }
 
 // Triggers returns the rules of track trigger.
 func Triggers(list []Rule) []Rule {

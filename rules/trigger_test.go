@@ -37,6 +37,8 @@ func TestMoreTriggers(t *testing.T) {
   - {name: j, track: trigger, on: alert}
   - {name: k, track: trigger, on: {slo: "p99.9(f) < 20ms over 5m"}}
   - {name: l, track: trigger, on: {slo: {objective: p50(wakeup)<1ms over 5s, min_events: 7}}}
+  - {name: m, track: trigger, on: {trace: {host: [web*, db1], rule: checkout}}}
+  - {name: n, track: trigger, on: trace}
 `), testMachine{})
 	assert.NilError(t, err)
 	every, some := list[1].Trigger.Coredump, list[2].Trigger.Coredump
@@ -51,7 +53,9 @@ func TestMoreTriggers(t *testing.T) {
 	assert.DeepEqual(t, slo, SLOSource{Of: "f", Quantile: 0.9990000000000001, Below: 20 * time.Millisecond, Over: 5 * time.Minute, MinEvents: 10000})
 	assert.Equal(t, slo.String(), "p99.9(f) < 20ms over 5m")
 	assert.DeepEqual(t, *list[6].Trigger.SLO, SLOSource{Of: "wakeup", Quantile: 0.5, Below: time.Millisecond, Over: 5 * time.Second, MinEvents: 7})
-	for i, want := range []string{"coredump", "coredump", "alert", "alert", "slo", "slo"} {
+	ofSome, ofAll := list[7].Trigger.Trace, list[8].Trigger.Trace
+	assert.Check(t, ofSome.Matches("web7", "checkout") && !ofSome.Matches("web7", "other") && !ofSome.Matches("db2", "checkout") && ofAll.Matches("", ""))
+	for i, want := range []string{"coredump", "coredump", "alert", "alert", "slo", "slo", "trace", "trace"} {
 		assert.Equal(t, list[i+1].Trigger.Source(), want)
 	}
 }
@@ -60,9 +64,9 @@ func TestMoreTriggers(t *testing.T) {
 func TestBadTriggers(t *testing.T) {
 	const psi = "; allowed: " + psiAllowed
 	for _, c := range []struct{ more, want string }{
-		{"x: 1", "f:1:9: rule has no on; allowed: on: with one of psi, kmsg, oom, probe, coredump, alert, slo\n" + `f:1:35: unknown key "x"` + ruleAllowed},
-		{"on: psi", `f:1:39: on: "psi" has no settings, or is unknown; allowed: oom, kmsg, coredump, alert, or a mapping with one of psi, kmsg, oom, probe, coredump, alert, slo`},
-		{"on: {}", "f:1:39: on has 0 sources; allowed: one of psi, kmsg, oom, probe, coredump, alert, slo; others in separate rules"},
+		{"x: 1", "f:1:9: rule has no on; allowed: on: with one of psi, kmsg, oom, probe, coredump, alert, slo, trace\n" + `f:1:35: unknown key "x"` + ruleAllowed},
+		{"on: psi", `f:1:39: on: "psi" has no settings, or is unknown; allowed: oom, kmsg, coredump, alert, trace, or a mapping with one of psi, kmsg, oom, probe, coredump, alert, slo, trace`},
+		{"on: {}", "f:1:39: on has 0 sources; allowed: one of psi, kmsg, oom, probe, coredump, alert, slo, trace; others in separate rules"},
 		{"on: {kmsg: [hung]}", `f:1:47: unknown kmsg "hung"; allowed: hung_task, soft_lockup, hard_lockup, rcu_stall`},
 		{"on: {oom: 4}", "f:1:45: oom has no settings; allowed: on: oom"},
 		{"on: {psi: {}}", "f:1:45: psi has no trigger; allowed: cpu, memory, io, irq"},
@@ -95,9 +99,11 @@ func TestBadTriggers(t *testing.T) {
 		{"on: {slo: p99(b) < 2 over 5m}", "f:1:45: slo: limit 2 has no unit; allowed: " + sloAllowed + "; a window from 5s to 24h"},
 		{"on: {slo: p99(b) < 2ms over 1s}", "f:1:45: slo: window 1s is too short; allowed: " + sloAllowed + "; a window from 5s to 24h"},
 		{"on: {slo: {min_events: 3}}", "f:1:45: slo has no objective; allowed: objective: " + sloAllowed},
-		{"on: {slo: p99(b) < 2ms over 5m}", `f:1:9: slo: there is no rule and no tracker "b"; allowed: the name of a rule, or track wakeup, offcpu, syscall, block, irq, softirq, pair, span, workqueue`},
+		{"on: {slo: p99(b) < 2ms over 5m}", `f:1:9: slo: there is no rule and no tracker "b"; allowed: the name of a rule, or track wakeup, offcpu, syscall, block, irq, softirq, pair, span, workqueue, activity`},
 		{"on: {slo: p99(a) < 2ms over 5m}", "f:1:9: slo: rule a has no histogram; allowed: histogram: true in that rule"},
-		{"on: {slo: p99(block) < 2ms over 5m}, target: {pid: 4}", "f:1:72: target does not apply to slo; allowed: on: psi, oom, kmsg, probe, coredump, alert"},
+		{"on: {slo: p99(block) < 2ms over 5m}, target: {pid: 4}", "f:1:72: target does not apply to slo; allowed: on: psi, oom, kmsg, probe, coredump, alert, trace"},
+		{"on: {trace: {host: '[a]', rule: x}}", `f:1:54: host "[a]" contains a bracket; allowed: the wildcards * and ?; ? also matches a bracket`},
+		{"on: {trace: {id: 4}}", `f:1:48: unknown key "id"; allowed: host, rule`},
 	} {
 		_, err := Parse("f", []byte("rules: [{name: a, track: trigger, "+c.more+"}]"), testMachine{})
 		assert.Check(t, err != nil && err.Error() == c.want, "%s:\n got %v\nwant %s", c.more, err, c.want)

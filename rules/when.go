@@ -27,7 +27,7 @@ var onlyFor = map[string][]Track{
 	"state":     {OffCPU},
 	"preempted": {Wakeup},
 	"irq":       {IRQ, Chain},
-	"name":      {IRQ},
+	"name":      {IRQ, Activity},
 	"vector":    {Softirq, Chain},
 	"phase":     {Softirq, Workqueue},
 	"key":       {Span},
@@ -35,6 +35,11 @@ var onlyFor = map[string][]Track{
 	"function":  {Workqueue},
 
 	"not_vector": {Softirq}, // a chain passes several
+
+	// An activity is of a process, and may pass through its threads.
+	"tid":    Tracks,
+	"thread": Tracks,
+	"cpu":    Tracks,
 }
 
 // Bounds set by the kernel side or the time to match.
@@ -81,6 +86,10 @@ func tracksOf(key string) []Track {
 }
 
 func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
+	if track == Activity && strings.HasSuffix(key, "name") {
+		r.activityNames(key, n, m)
+		return
+	}
 	switch key {
 	case "comm":
 		m.Comm = r.comms(n, key)
