@@ -77,6 +77,8 @@ type Options struct {
 	// Contexts reads the trace and the span of slow threads, of processes that SetContext
 	// knows.
 	Contexts bool
+	// Attributes also reads what stands beside them.
+	Attributes bool
 	// TrackSelf also reports what this process does. Tests only: with
 	// snapshots it would feed on itself.
 	TrackSelf bool
@@ -183,7 +185,7 @@ func load(list []rules.Rule, opts *Options, anew error) (*Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.inactive, plan.Contexts = inactive, t.opts.Contexts
+	t.inactive, plan.Contexts, plan.Attributes = inactive, t.opts.Contexts, t.opts.Attributes
 	pairs, absent, err := pair.Resolve(served, types, t.opts.Programs)
 	if err != nil {
 		return nil, err
@@ -288,7 +290,7 @@ func (t *Tracker) CallFunctions() CallStatus { return t.calls.Status() }
 // Fits tells why a rule that is new, or has changed, cannot run; nil: it can. It wraps
 // ErrAbsent if this kernel or machine cannot serve it.
 func (t *Tracker) Fits(rule *rules.Rule) error {
-	if rule.Track == rules.Trigger {
+	if !rule.Tracked() {
 		return nil
 	}
 	types, err := kernel.LoadBTF()

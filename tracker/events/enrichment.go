@@ -67,7 +67,7 @@ func (o *Outlier) Complete(giveUp <-chan struct{}) {
 	}
 	known := o.Enrichment.Known()
 	o.Task, o.Stacks, o.Labels, o.Work = known.Task, known.Stacks, known.Labels, known.Work
-	o.TraceID, o.SpanID = known.TraceID, known.SpanID
+	o.TraceID, o.SpanID, o.Attributes, o.Activity = known.TraceID, known.SpanID, known.Attributes, known.Activity
 	o.Waker, o.OnCPU, o.EntryTask = known.Waker, known.OnCPU, known.EntryTask
 	o.Partial, o.Enrichment = known.Partial, nil
 }

@@ -108,6 +108,10 @@ type Waker struct {
 	// it ran on that task's CPU: "irq 24", "softirq NET_RX" or "timer". Known
 	// only while the recorder records the groups irq and timer.
 	Context string `json:"context,omitempty"`
+	// TraceID and SpanID are those that its program has published for it, when it woke the
+	// task after a sleep that was an outlier; both or none.
+	TraceID string `json:"trace_id,omitempty"`
+	SpanID  string `json:"span_id,omitempty"`
 }
 
 // OnCPU is the task that ran instead for most of a wait.
@@ -115,6 +119,10 @@ type OnCPU struct {
 	Peer
 	CPU   int   `json:"cpu"`    // where
 	RanNS int64 `json:"ran_ns"` // how long it ran within the wait
+	// TraceID and SpanID are those that its program has published for it, when it last left the
+	// CPU in the wait, after a millisecond or more; both or none.
+	TraceID string `json:"trace_id,omitempty"`
+	SpanID  string `json:"span_id,omitempty"`
 }
 
 // Frame is one symbolized stack frame, printed as "symbol+0xoff (module)".
@@ -221,11 +229,37 @@ type SpanInfo struct {
 	Begin Peer   `json:"begin"` // who began it; the outlier's task ended it, or at a timeout began it
 }
 
+// ActivityInfo is the activity that was slow, or that the slow thread worked for.
+type ActivityInfo struct {
+	Token string `json:"token"` // of this activity and no other
+	Name  string `json:"name"`  // as Text, any bytes that its program chose: clean them before they are shown
+	Text  string `json:"text,omitempty"`
+	Value uint64 `json:"value,omitempty"` // the program's number
+	// Account says in words where its time went; empty: it is not known.
+	Account string `json:"account,omitempty"`
+	// Values are those of its account that are not 0, by their names.
+	Values map[string]uint64 `json:"values,omitempty"`
+	// Threads are those that were seen to carry it, the latest last, as their process sees them.
+	Threads []int `json:"threads,omitempty"`
+}
+
 // TriggerInfo is what the source of a rule of track trigger noticed. Task is whose time
 // before that is explained; its TID is 0 if there is no target.
 type TriggerInfo struct {
-	Source string `json:"source"` // psi, kmsg, oom, probe, coredump, alert, slo
+	Source string `json:"source"` // psi, kmsg, oom, probe, coredump, alert, slo, trace
 	Reason string `json:"reason"` // may quote others: clean it before it is shown
+	// Peer is the other host's outlier of the same trace, of source trace.
+	Peer *PeerOutlier `json:"peer,omitempty"`
+}
+
+// PeerOutlier is an outlier of another host, in the words of its daemon: clean them before
+// they are shown.
+type PeerOutlier struct {
+	Host     string `json:"host"`
+	ID       string `json:"id"` // of the outlier
+	Rule     string `json:"rule"`
+	DelayNS  int64  `json:"delay_ns"`
+	Snapshot string `json:"snapshot,omitempty"` // id, on that host
 }
 
 // Outlier is one event: a rule fired for one key. The JSON form is stable;
@@ -271,13 +305,16 @@ type Outlier struct {
 	EntryTask *Peer          `json:"entry_task,omitempty"`
 	Chain     *ChainInfo     `json:"chain,omitempty"`
 	Span      *SpanInfo      `json:"span,omitempty"`
+	Activity  *ActivityInfo  `json:"activity,omitempty"`
 	// TraceID and SpanID are those that the program of Task has published for it
-	// (otel_thread_ctx_v1), in hexadecimal; both or none. TraceContext knows others, too.
-	TraceID   string       `json:"trace_id,omitempty"`
-	SpanID    string       `json:"span_id,omitempty"`
-	Trigger   *TriggerInfo `json:"trigger,omitempty"`
-	Snapshot  *string      `json:"snapshot"`            // id, or null
-	Explained *Explained   `json:"explained,omitempty"` // once its snapshot is complete
+	// (otel_thread_ctx_v1), or that Activity has, in hexadecimal; both or none. TraceContext knows others, too.
+	TraceID string `json:"trace_id,omitempty"`
+	SpanID  string `json:"span_id,omitempty"`
+	// Attributes are those of activities.attributes that its program has published beside them.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Trigger    *TriggerInfo      `json:"trigger,omitempty"`
+	Snapshot   *string           `json:"snapshot"`            // id, or null
+	Explained  *Explained        `json:"explained,omitempty"` // once its snapshot is complete
 	// Actions are the results of actions that were given this outlier, of those that ended.
 	Actions    []ActionResult `json:"actions,omitempty"`
 	Suppressed uint64         `json:"suppressed"` // snapshots of this rule limited since its last one
@@ -291,11 +328,14 @@ type Outlier struct {
 	EndMono   uint64 `json:"end_mono_ns"`
 	// WantsSnapshot: the limiter let this one have a snapshot.
 	WantsSnapshot bool `json:"-"`
+	// KeepUntil is until when its snapshot lasts at least, in nanoseconds of CLOCK_MONOTONIC, so
+	// that others can be in it; 0: as its rule says.
+	KeepUntil uint64 `json:"-"`
 	// Raw holds the addresses of Stacks before they are symbolized.
 	Raw RawStacks `json:"-"`
 	// User is what its user stack is found by; nil: there is none, or no one wants it.
 	User *UserState `json:"-"`
-	// Context, if set, brings TraceID and SpanID.
+	// Context, if set, brings TraceID, SpanID, and what Attributes are made of.
 	Context *Promise[Trace] `json:"-"`
 	// Unstacked: the kernel side could not take the stack; user space must.
 	Unstacked bool `json:"-"`

@@ -7,17 +7,34 @@ import (
 
 // Trace is a trace and a span; zeros: there is none.
 type Trace struct {
-	ID   [16]byte
-	Span [8]byte
+	ID         [16]byte
+	Span       [8]byte
+	Attributes *RawAttributes // that stand beside them; nil: none, or nobody wants them
+}
+
+// RawAttributes are attributes as a thread has published them: their keys are numbers, which
+// its process gives names to. Nothing in them can be trusted.
+type RawAttributes struct {
+	PID                   int    // of the thread's process
+	StartCode, StartStack uint64 // of its program
+	Data                  []byte // at most abi.AttributesBytes
 }
 
 // IsKnown reports whether there is one.
 func (t *Trace) IsKnown() bool { return t.ID != [16]byte{} && t.Span != [8]byte{} }
 
+// Text returns both in hexadecimal; empty: there is none.
+func (t *Trace) Text() (id, span string) {
+	if !t.IsKnown() {
+		return "", ""
+	}
+	return hex.EncodeToString(t.ID[:]), hex.EncodeToString(t.Span[:])
+}
+
 // SetTrace sets TraceID and SpanID, if t has both.
 func (o *Outlier) SetTrace(t Trace) {
 	if t.IsKnown() {
-		o.TraceID, o.SpanID = hex.EncodeToString(t.ID[:]), hex.EncodeToString(t.Span[:])
+		o.TraceID, o.SpanID = t.Text()
 	}
 }
 

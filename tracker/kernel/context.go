@@ -1,12 +1,18 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/bpf/abi"
 )
 
@@ -29,4 +35,98 @@ func (o *Objects) SetContext(pid int, place *abi.ContextPlace) error {
 		return fmt.Errorf("tell where process %d has its contexts: %w", pid, err)
 	}
 	return nil
+}
+
+// maxContextThreads bounds ContextThreads: those of the lowest numbers.
+const maxContextThreads = 1024
+
+// contextReader is the program that finds threads with contexts, from when somebody asks on.
+type contextReader struct {
+	mu     sync.Mutex
+	closed bool
+	places *ebpf.Map // that it has
+	loaded *ebpf.Program
+}
+
+// close frees the program.
+func (r *contextReader) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	return r.unload()
+}
+
+// unload requires r.mu.
+func (r *contextReader) unload() error {
+	if r.loaded == nil {
+		return nil
+	}
+	p := r.loaded
+	r.loaded = nil
+	return p.Close()
+}
+
+// program returns it, loaded with the maps of now. Requires r.mu.
+func (r *contextReader) program(o *Objects) (*ebpf.Program, error) {
+	switch {
+	case r.closed:
+		return nil, os.ErrClosed
+	case r.loaded != nil && r.places == o.Maps().ContextPlaces:
+		return r.loaded, nil
+	}
+	if err := r.unload(); err != nil {
+		return nil, err
+	}
+	spec, err := bpf.LoadContexts()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	if err := ShareVariables(spec); err != nil {
+		return nil, err
+	}
+	places := o.Maps().ContextPlaces
+	c, err := o.LoadShared(spec, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("load what finds threads with contexts: %w", err)
+	}
+	defer c.Close() // it has more maps than the program
+	r.loaded, r.places = c.DetachProgram("context_threads"), places
+	return r.loaded, nil
+}
+
+// ContextThreads returns the threads of programs whose place SetContext has told. It reads
+// nothing of their memory. Its program is loaded by the first call.
+func (o *Objects) ContextThreads() ([]abi.ContextThread, error) {
+	if !o.Plan().Contexts {
+		return nil, ErrNoContexts
+	}
+	o.reader.mu.Lock()
+	defer o.reader.mu.Unlock()
+	program, err := o.reader.program(o)
+	if err != nil {
+		return nil, err
+	}
+	iter, err := link.AttachIter(link.IterOptions{Program: program})
+	if err != nil {
+		return nil, fmt.Errorf("attach to all tasks: %w", err)
+	}
+	defer func() { _ = iter.Close() }()
+	r, err := iter.Open()
+	if err != nil {
+		return nil, fmt.Errorf("iterate over all tasks: %w", err)
+	}
+	defer r.Close()
+	var list []abi.ContextThread
+	for len(list) < maxContextThreads {
+		var t abi.ContextThread
+		err := binary.Read(r, binary.NativeEndian, &t)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the threads with contexts: %w", err)
+		}
+		list = append(list, t)
+	}
+	return list, nil
 }

@@ -34,7 +34,7 @@ func TestRefusedProgram(t *testing.T) {
 		assert.NilError(t, spec.Assign(&s))
 		assert.NilError(t, p.configure(spec, &s.TailcamVariableSpecs))
 		assert.NilError(t, linkSteal(spec, &s.TailcamVariableSpecs, kernel))
-		assert.NilError(t, linkVariables(spec, &s.TailcamVariableSpecs, kernel))
+		assert.NilError(t, LinkVariables(spec, kernel))
 		spec.Programs[test.program].Instructions = asm.Instructions{
 			asm.Mov.Reg(asm.R0, asm.R5).WithSymbol(test.program), asm.Return(), // R5 holds nothing yet
 		}

@@ -80,6 +80,7 @@ type Objects struct {
 	tables    pendingTables
 	pairsUsed atomic.Bool // also those that came with a reload
 	pinning   pinning
+	reader    contextReader
 
 	softirqSlots     []field // of the values of the map interrupts
 	countsPreemption bool    // the programs can read the preempt count
@@ -216,7 +217,7 @@ func (o *Objects) build(plan *Plan, types *btf.Spec, opts *Options) (*build, err
 	if err := plan.configure(spec, &s.TailcamVariableSpecs); err != nil {
 		return nil, err
 	}
-	err = errors.Join(linkSteal(spec, &s.TailcamVariableSpecs, types), linkVariables(spec, &s.TailcamVariableSpecs, types),
+	err = errors.Join(linkSteal(spec, &s.TailcamVariableSpecs, types), LinkVariables(spec, types),
 		linkFunctions(&s.TailcamVariableSpecs))
 	if err != nil {
 		return nil, err
@@ -377,6 +378,7 @@ func (o *Objects) size(n *build, s *specs) error {
 		s.ContextPlaces.Type, s.ContextPlaces.Flags, s.ContextPlaces.MaxEntries = ebpf.Array, 0, 1
 	}
 	s.WakerScratch.MaxEntries = uint32(cpus)
+	s.KeptContexts.MaxEntries = used(n.plan.Contexts && (tracks[rules.OffCPU] || tracks[rules.Wakeup]), keptContexts)
 	s.WakerStacks.MaxEntries = used(n.plan.wakerStacksAlways || n.plan.wakerStacksSlow, wakerStacks)
 	s.ChainCpus.MaxEntries = used(tracks[rules.Chain], cpus)
 	s.ChainKeys.MaxEntries = uint32(chains / abi.BucketKeys)
@@ -396,10 +398,11 @@ func (o *Objects) size(n *build, s *specs) error {
 }
 
 const (
-	progresses  = 512       // slow system calls whose progress is kept at once
-	liveNames   = 128 << 10 // threads whose names are known; those beyond have none in the history
-	goneNames   = 8 << 10   // threads that are gone whose names are kept
-	wakerStacks = 8192      // threads on a run queue at once whose waker's stack is kept
+	progresses   = 512       // slow system calls whose progress is kept at once
+	liveNames    = 128 << 10 // threads whose names are known; those beyond have none in the history
+	goneNames    = 8 << 10   // threads that are gone whose names are kept
+	wakerStacks  = 8192      // threads on a run queue at once whose waker's stack is kept
+	keptContexts = 8192      // of wakers, and of threads that run for long, what they work for
 )
 
 // sizeSpans sizes what goes with the pending table of spans.
@@ -451,7 +454,7 @@ func (o *Objects) Close() error {
 	err := o.Stop()
 	o.replacing.Lock() // whoever is at it finds that it has stopped
 	defer o.replacing.Unlock()
-	return errors.Join(err, o.closePins(), o.hooks.close(), o.loaded.Load().drop(nil), o.closeTables())
+	return errors.Join(err, o.closePins(), o.reader.close(), o.hooks.close(), o.loaded.Load().drop(nil), o.closeTables())
 }
 
 // EachCPU visits the state of every CPU that may come.

@@ -21,6 +21,7 @@ type Plan struct {
 	Tracks            map[rules.Track]bool
 	Groups            map[string]bool
 	Contexts          bool // the contexts of threads are read (otel_thread_ctx_v1)
+	Attributes        bool // with Contexts: and the attributes in them
 	userStacksLater   bool // a rule at sched_switch wants user stacks, and copies of them can be had
 	switchesLater     bool // a rule at sched_switch is there, and what is in its task's memory can be had
 	wakerStacksAlways bool // a wakeup rule wants waker stacks
@@ -49,7 +50,7 @@ func NewPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*Plan, []rul
 func (p *Plan) Next(list []rules.Rule, kernel *btf.Spec) (*Plan, []rules.Rule, map[string]error, error) {
 	q, served, inactive, err := newPlan(list, nil, kernel, p.allCalls)
 	if err == nil {
-		q.Contexts = p.Contexts
+		q.Contexts, q.Attributes = p.Contexts, p.Attributes
 	}
 	return q, served, inactive, err
 }
@@ -260,6 +261,7 @@ func (p *Plan) configure(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs)
 		{v.UserStacksLater, p.userStacksLater},
 		{v.ThreadContexts, p.Contexts},
 		{v.ThreadContextsLater, p.contextsLater()},
+		{v.ThreadAttributes, p.Contexts && p.Attributes},
 		{v.Timeouts, p.Timeouts},
 		{v.TaskKfuncs, p.taskKfuncs},
 		{v.ProgressStacks, p.progress},

@@ -9,25 +9,27 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/tailcam/tailcam/bpf"
-	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // pseudoBTFID marks a load of the address of a kernel variable
 // (BPF_PSEUDO_BTF_ID of linux/bpf.h). Needs kernel 5.10+.
 const pseudoBTFID asm.Register = 3
 
-// linkVariables lets the programs read the kernel's own per-CPU variables
+// LinkVariables lets the programs read the kernel's own per-CPU variables
 // (bpf/lib/core_fixes.h): the preempt count of an x86 kernel, which says whether an
 // interrupt or a softirq runs; whether packets are received; how many softirqs have
 // begun. Where a preempt count cannot be found, they know of those alone whose hooks
 // are attached.
-func linkVariables(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs, kernel *btf.Spec) error {
+func LinkVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	for _, x := range []struct {
 		variable string
 		exists   *ebpf.VariableSpec
 	}{
-		{"__preempt_count", v.PreemptOwn}, {"pcpu_hot", v.PreemptHot},
+		{"__preempt_count", spec.Variables["preempt_own"]}, {"pcpu_hot", spec.Variables["preempt_hot"]},
 	} {
+		if x.exists == nil {
+			return errors.New("these programs do not read the preempt count")
+		}
 		id, err := variableType(kernel, x.variable)
 		if err != nil {
 			return err
@@ -39,7 +41,7 @@ func linkVariables(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs, kerne
 			referTo(p.Instructions, x.variable, id)
 		}
 	}
-	return setOffsets(v, kernel)
+	return setOffsets(spec, kernel)
 }
 
 // countsPreemption reports whether the programs can read the preempt count.
@@ -59,7 +61,7 @@ const percpuSection = ".data..percpu"
 
 // setOffsets tells the programs how far per-CPU variables are from the run queue, which
 // each task points to.
-func setOffsets(v *bpf.TailcamVariableSpecs, kernel *btf.Spec) error {
+func setOffsets(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	var section *btf.Datasec
 	err := kernel.TypeByName(percpuSection, &section)
 	if errors.Is(err, btf.ErrNotFound) {
@@ -79,20 +81,21 @@ func setOffsets(v *bpf.TailcamVariableSpecs, kernel *btf.Spec) error {
 		return nil
 	}
 	var knobs []knob
-	offset := func(to *ebpf.VariableSpec, name string, within int64) {
-		if at, ok := offsets[name]; ok {
-			knobs = append(knobs, knob{to, at + within - queue})
+	offset := func(variable, name string, within int64) {
+		if at, ok := offsets[name]; ok && spec.Variables[variable] != nil {
+			knobs = append(knobs, knob{spec.Variables[variable], at + within - queue})
 		}
 	}
-	offset(v.PercpuPreemptCount, "__preempt_count", 0)
+	offset("percpu_preempt_count", "__preempt_count", 0)
 	var hot *btf.Struct
 	if kernel.TypeByName("pcpu_hot", &hot) == nil {
 		if at := memberOffset(hot.Members, "preempt_count"); at >= 0 {
-			offset(v.PercpuPreemptCount, "pcpu_hot", at)
+			offset("percpu_preempt_count", "pcpu_hot", at)
 		}
 	}
-	offset(v.PercpuSoftnetData, "softnet_data", 0)
-	offset(v.PercpuKstat, "kstat", 0)
+	offset("percpu_softnet_data", "softnet_data", 0)
+	offset("percpu_kstat", "kstat", 0)
+	offset("percpu_hrtimer_bases", "hrtimer_bases", 0)
 	return set(knobs)
 }
 
@@ -129,7 +132,8 @@ func variableType(kernel *btf.Spec, name string) (btf.TypeID, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look for the kernel's variable %s: %w", name, err)
 	}
-	if found, _ := linux.HasSymbol(name); !found { // what cannot be read is not found
+	symbols, _ := coreSymbols() // which must ask for it; what cannot be read is not found
+	if _, found := symbols[name]; !found {
 		return 0, nil
 	}
 	return kernel.TypeID(variable)

@@ -55,8 +55,14 @@ func decodeSched(o *events.Outlier, m *Message) {
 	addSyscall(o, m)
 	if m.WakerComm[0] != 0 {
 		o.Waker = waker(m)
+		trace := events.Trace{ID: m.WakerTraceId, Span: m.WakerSpanId}
+		o.Waker.TraceID, o.Waker.SpanID = trace.Text()
 	}
 	o.OnCPU = longestRun(m.Runs[:], wait, m.Tid)
+	if o.OnCPU != nil && o.OnCPU.TID == int(m.RunTid) {
+		trace := events.Trace{ID: m.RunTraceId, Span: m.RunSpanId}
+		o.OnCPU.TraceID, o.OnCPU.SpanID = trace.Text()
+	}
 }
 
 // waker is who made work go on: woke a task, queued a work item.

@@ -265,6 +265,9 @@ func textOf(spec *rules.PairSpec) string {
 		fmt.Fprintf(&b, "; label %s %t %s %t", l.Name, l.AtExit, l.As, l.User)
 		fields(l.Field)
 	}
+	if spec.Activity != "" {
+		fmt.Fprintf(&b, "; activity %s", spec.Activity)
+	}
 	return b.String()
 }
 

@@ -149,6 +149,8 @@ func (r *Reader) receive(sample []byte) (*events.Outlier, error) {
 			r.contexts.promise(c.Tid, c.TimeNs).Fill(events.Trace{ID: c.TraceId, Span: c.SpanId})
 		}
 		return nil, err
+	case abi.ThreadAttributesType:
+		return nil, r.keepAttributes(sample)
 	case abi.QuestionType:
 		q, err := decode[abi.Question](sample, "question")
 		if err == nil {
@@ -229,7 +231,7 @@ func (r *Reader) acknowledge(sample []byte) error {
 		if len(sample) >= int(at)+4 {
 			owner = int(binary.LittleEndian.Uint32(sample[at:])) % abi.MaxRules
 		}
-	case abi.UserMemoryType, abi.ThreadContextType:
+	case abi.UserMemoryType, abi.ThreadContextType, abi.ThreadAttributesType:
 		owner = abi.RingStacks
 	case abi.ProgressType:
 		owner = abi.RingProgress

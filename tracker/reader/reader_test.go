@@ -72,6 +72,23 @@ func TestReceiveWakeup(t *testing.T) {
 	assert.Check(t, len(o.Raw.Kernel) == 2 && o.Raw.Kernel[1] == 22, "kernel stack %v", o.Raw.Kernel)
 }
 
+// TestReceiveOthers: contexts of the waker, and of who ran longest, if it is the one that was read.
+func TestReceiveOthers(t *testing.T) {
+	raw := abi.Outlier{
+		Type: abi.OutlierType, Generation: 1, Rule: 65, TimeNs: 51000, Tid: 12, Syscall: -1, WakerTid: 5, WakerComm: comm("waker"),
+		WakerTraceId: [16]uint8{15: 1}, WakerSpanId: [8]uint8{7: 2}, RunTraceId: [16]uint8{15: 3}, RunSpanId: [8]uint8{7: 4}, RunTid: 9,
+	}
+	raw.Runs[9] = abi.RunTotal{Ns: 40000, Tid: 9, Comm: comm("hog")}
+	o, err := ready(t).receive(sample(t, &raw))
+	assert.Assert(t, err == nil && o != nil && o.Waker != nil && o.OnCPU != nil, "%v %v", o, err)
+	assert.Check(t, o.Waker.TraceID == "00000000000000000000000000000001" && o.Waker.SpanID == "0000000000000002", "%+v", o.Waker)
+	assert.Check(t, o.OnCPU.TraceID == "00000000000000000000000000000003" && o.OnCPU.SpanID == "0000000000000004", "%+v", o.OnCPU)
+	raw.RunTid, raw.WakerSpanId = 8, [8]uint8{}
+	o, err = ready(t).receive(sample(t, &raw))
+	assert.Assert(t, err == nil && o != nil)
+	assert.Check(t, o.OnCPU.TraceID == "" && o.Waker.TraceID == "" && o.Waker.SpanID == "", "%+v, %+v", o.OnCPU, o.Waker)
+}
+
 // TestReceiveUserMemory: a copy belongs to the outliers of its task and time, whichever comes first.
 func TestReceiveUserMemory(t *testing.T) {
 	outlier := abi.Outlier{
@@ -125,6 +142,48 @@ func TestReceiveContext(t *testing.T) {
 	}
 }
 
+// TestReceiveAttributes: attributes come before the outliers of their thread and time, or after
+// a switch. What was read twice and is not the same is not believed, nor is a size.
+func TestReceiveAttributes(t *testing.T) {
+	trace, span := [16]uint8{15: 1}, [8]uint8{7: 2}
+	outlier := abi.Outlier{Type: abi.OutlierType, Generation: 1, Rule: 66, TimeNs: 9000, Tid: 12, TraceId: trace, SpanId: span}
+	later := outlier
+	later.TraceId, later.SpanId, later.Flags = [16]uint8{}, [8]uint8{}, abi.OutlierContextLater
+	whole := abi.ThreadAttributes{
+		Type: abi.ThreadAttributesType, Bytes: 3, Tid: 12, TimeNs: 9000, TraceId: trace, SpanId: span, Pid: 11, StartCode: 5, StartStack: 6,
+		Data: [abi.AttributesBytes]uint8{1, 1, 'a', 'x'}, Again: [abi.AttributesBytes]uint8{1, 1, 'a', 'y'},
+	}
+	torn, none, huge := whole, whole, whole
+	torn.Again[1] = 2
+	none.Bytes = 0
+	huge.Bytes, huge.Again = 1<<16-1, huge.Data
+	for _, c := range []struct {
+		message *abi.ThreadAttributes
+		want    int // bytes
+	}{{&whole, 3}, {&torn, 0}, {&none, 0}, {&huge, abi.AttributesBytes}} {
+		for _, order := range [][]any{{c.message, &outlier}, {&later, c.message}} {
+			tr := ready(t)
+			var o *events.Outlier
+			for _, m := range order {
+				got, err := tr.receive(sample(t, m))
+				assert.NilError(t, err)
+				if got != nil {
+					o = got
+				}
+			}
+			assert.Assert(t, o != nil && o.Context != nil)
+			got := o.Context.Wait(time.Minute)
+			assert.Check(t, got.ID == trace && got.Span == span, "%+v", got)
+			if c.want == 0 {
+				assert.Check(t, got.Attributes == nil)
+				continue
+			}
+			raw := got.Attributes
+			assert.Check(t, raw.PID == 11 && raw.StartCode == 5 && raw.StartStack == 6 && len(raw.Data) == c.want && string(raw.Data[:3]) == "\x01\x01a", "%+v", raw)
+		}
+	}
+}
+
 // What is promised and never comes holds nothing back, and no more than a few are kept.
 func TestUserMemoryNeverComes(t *testing.T) {
 	tr := ready(t)
@@ -160,6 +219,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(sample(f, &abi.Outlier{Type: abi.OutlierType, Generation: 1, KernelFrames: 65535, WakerFrames: 1 << 31}))
 	f.Add(sample(f, &abi.UserMemory{Type: abi.UserMemoryType, Bytes: 1 << 63}))
 	f.Add(sample(f, &abi.ThreadContext{Type: abi.ThreadContextType, Tid: 1}))
+	f.Add(sample(f, &abi.ThreadAttributes{Type: abi.ThreadAttributesType, Bytes: 1<<16 - 1}))
 	f.Add(sample(f, &abi.GrowMessage{Type: abi.GrowType}))
 	f.Add([]byte{0x43, 0x74})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"unsafe"
@@ -33,7 +34,32 @@ func (r *Reader) attachLater(o *events.Outlier, raw *abi.Outlier) {
 			o.User.Memory = r.memories.promise(raw.Tid, raw.TimeNs)
 		}
 	}
-	if raw.Flags&abi.OutlierContextLater != 0 {
+	o.Context = r.contexts.find(raw.Tid, raw.TimeNs)
+	if o.Context == nil && raw.Flags&abi.OutlierContextLater != 0 {
 		o.Context = r.contexts.promise(raw.Tid, raw.TimeNs)
 	}
+}
+
+// keepAttributes takes a context with attributes: a struct thread_attributes, which is copied,
+// as decoding by reflection takes long.
+func (r *Reader) keepAttributes(sample []byte) error {
+	var raw abi.ThreadAttributes
+	if len(sample) != int(unsafe.Sizeof(raw)) {
+		return fmt.Errorf("decode the attributes of a thread: %d bytes", len(sample))
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&raw)), unsafe.Sizeof(raw)), sample)
+	r.contexts.promise(raw.Tid, raw.TimeNs).Fill(traceOf(&raw))
+	return nil
+}
+
+// traceOf is a context with its attributes, unless they were being written.
+func traceOf(c *abi.ThreadAttributes) events.Trace {
+	t := events.Trace{ID: c.TraceId, Span: c.SpanId}
+	n := min(int(c.Bytes), len(c.Data))
+	if n > 0 && bytes.Equal(c.Data[:n], c.Again[:n]) {
+		t.Attributes = &events.RawAttributes{
+			PID: int(c.Pid), StartCode: c.StartCode, StartStack: c.StartStack, Data: bytes.Clone(c.Data[:n]),
+		}
+	}
+	return t
 }
