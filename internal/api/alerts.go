@@ -84,14 +84,7 @@ func (s *server) ownAlerts(w http.ResponseWriter, r *http.Request) {
 
 // alerts takes a notification. Fields that a later version adds are ignored.
 func (s *server) alerts(w http.ResponseWriter, r *http.Request, backend AlertBackend) {
-	// A browser of this machine, on behalf of a page: it adds the one, and asks before it sends
-	// the other type to another origin.
-	if r.Header.Get("Origin") != "" {
-		s.fail(w, http.StatusForbidden, errors.New("browsers may not send alerts"))
-		return
-	}
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		s.fail(w, http.StatusUnsupportedMediaType, errors.New("the content type must be application/json, as Alertmanager sends it"))
+	if !s.acceptsJSON(w, r, "alerts") {
 		return
 	}
 	n := AlertNotification{}
@@ -117,6 +110,20 @@ func (s *server) alerts(w http.ResponseWriter, r *http.Request, backend AlertBac
 		taken.Fired += fired
 	}
 	s.reply(w, http.StatusOK, taken)
+}
+
+// acceptsJSON refuses what a page in a browser of this machine could send: that adds an
+// origin, and asks before it sends JSON to another one.
+func (s *server) acceptsJSON(w http.ResponseWriter, r *http.Request, what string) bool {
+	if r.Header.Get("Origin") != "" {
+		s.fail(w, http.StatusForbidden, fmt.Errorf("browsers may not send %s", what))
+		return false
+	}
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		s.fail(w, http.StatusUnsupportedMediaType, errors.New("the content type must be application/json"))
+		return false
+	}
+	return true
 }
 
 func (n *AlertNotification) check() error {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -189,11 +188,11 @@ func (s *server) read(w http.ResponseWriter, r *http.Request, into any) bool {
 
 // by names the user of the peer.
 func by(ctx context.Context) string {
-	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
+	c, ok := ctx.Value(peerKey{}).(*limitedConn)
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("uid %d", peer.Uid)
+	return fmt.Sprintf("uid %d", c.peer.Uid)
 }
 
 // SetThreshold sets a runtime threshold, timeout, or both.

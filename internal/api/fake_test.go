@@ -10,6 +10,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/internal/activities"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/histogram"
@@ -59,6 +60,12 @@ func (f *fake) Histograms() ([]HistogramInfo, error) {
 		NewHistogram(&h, HistogramInfo{Tracker: "block"}),
 		NewHistogram(&h, HistogramInfo{Tracker: "block", Rule: "disk", By: "device", Class: "vda"}),
 	}, f.fail
+}
+
+func (f *fake) Activities(bool) (*ActivitiesInfo, error) { return &ActivitiesInfo{Count: 7}, f.fail }
+
+func (f *fake) OpenActivities(*activities.Opening) (OpenedActivities, error) {
+	return nil, ErrActivitiesDisabled
 }
 
 func (f *fake) Snapshots() ([]SnapshotInfo, error) { return nil, f.fail }

@@ -34,6 +34,9 @@ type HistogramInfo struct {
 	Buckets []BucketInfo `json:"buckets"` // those that are not empty, in order
 }
 
+// ByName is HistogramInfo.By of a tracker's classes by names that programs choose.
+const ByName = "name"
+
 // BucketInfo is how many delays were from FromNS to ToNS, both included.
 type BucketInfo struct {
 	FromNS uint64 `json:"from_ns"`

@@ -37,6 +37,20 @@ type ListenOptions struct {
 	Path  string // default DefaultSocket
 	Group string // default DefaultGroup
 	Log   *zap.Logger
+	// Public: everybody may connect, and enter the directory if it is made.
+	Public bool
+}
+
+const (
+	publicDirMode    = 0o755
+	publicSocketMode = 0o666
+)
+
+func (o *ListenOptions) modes() (dir, socket fs.FileMode) {
+	if o.Public {
+		return publicDirMode, publicSocketMode
+	}
+	return dirMode, socketMode
 }
 
 // Socket is the daemon's listening socket, with the lock that keeps other daemons
@@ -72,7 +86,8 @@ func Listen(opts *ListenOptions) (*Socket, error) {
 // Under s.mu, except before anybody else knows s.
 func (s *Socket) open() error {
 	gid := groupID(s.opts.Group, s.opts.Log)
-	if err := makeDir(filepath.Dir(s.Path), gid, s.opts.Log); err != nil {
+	dirMode, socketMode := s.opts.modes()
+	if err := makeDir(filepath.Dir(s.Path), dirMode, gid, s.opts.Log); err != nil {
 		return err
 	}
 	lock := s.lock
@@ -82,7 +97,7 @@ func (s *Socket) open() error {
 			return err
 		}
 	}
-	listener, err := bind(s.Path, gid, s.opts.Log)
+	listener, err := bind(s.Path, socketMode, gid, s.opts.Log)
 	if err != nil {
 		if lock != s.lock {
 			lock.Close()
@@ -237,8 +252,8 @@ func groupID(name string, log *zap.Logger) int {
 
 // makeDir creates the socket's directory. One that exists is left as it is,
 // but for the group of one that an earlier daemon of ours has made.
-func makeDir(dir string, gid int, log *zap.Logger) error {
-	created, err := dirs.Make(dir, dirMode)
+func makeDir(dir string, mode fs.FileMode, gid int, log *zap.Logger) error {
+	created, err := dirs.Make(dir, mode)
 	if err != nil {
 		return fmt.Errorf("create socket directory: %w", err)
 	}
@@ -251,11 +266,11 @@ func makeDir(dir string, gid int, log *zap.Logger) error {
 			return fmt.Errorf("socket directory: %s is not a directory", dir)
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm() != dirMode {
+		if !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm() != mode {
 			return nil
 		}
 	}
-	own(dir, dirMode, gid, log)
+	own(dir, mode, gid, log)
 	return nil
 }
 
@@ -285,7 +300,7 @@ func takeLock(path string, log *zap.Logger) (*os.File, error) {
 }
 
 // bind replaces a stale socket; the lock is ours, so nobody listens on it.
-func bind(path string, gid int, log *zap.Logger) (*net.UnixListener, error) {
+func bind(path string, mode fs.FileMode, gid int, log *zap.Logger) (*net.UnixListener, error) {
 	switch info, err := os.Lstat(path); {
 	case err == nil && info.Mode().Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("%s exists and is not a socket: remove it, or use another path", path)
@@ -301,7 +316,7 @@ func bind(path string, gid int, log *zap.Logger) (*net.UnixListener, error) {
 	// at no moment open to others, whatever the umask.
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		if e := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), socketMode) }); e != nil {
+		if e := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(mode)) }); e != nil {
 			return e
 		}
 		return err
@@ -312,6 +327,6 @@ func bind(path string, gid int, log *zap.Logger) (*net.UnixListener, error) {
 	}
 	listener := l.(*net.UnixListener)
 	listener.SetUnlinkOnClose(false) // Close removes it itself
-	own(path, socketMode, gid, log)
+	own(path, mode, gid, log)
 	return listener, nil
 }

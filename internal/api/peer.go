@@ -3,12 +3,11 @@ package api
 import (
 	"context"
 	"net"
-	"syscall"
 
 	"go.uber.org/zap"
 )
 
-// peerKey is the context key of the peer's credentials.
+// peerKey is the context key of the connection, which has the peer's credentials.
 type peerKey struct{}
 
 // withPeer adds the peer's credentials, as the kernel reports them.
@@ -17,23 +16,23 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, c.peer)
+	return context.WithValue(ctx, peerKey{}, c)
 }
 
 // peerFields are the log fields that name the peer.
 func peerFields(ctx context.Context) []zap.Field {
-	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
+	c, ok := ctx.Value(peerKey{}).(*limitedConn)
 	if !ok {
 		return nil
 	}
-	return []zap.Field{zap.Int32("by_pid", peer.Pid), zap.Uint32("by_uid", peer.Uid)}
+	return []zap.Field{zap.Int32("by_pid", c.peer.Pid), zap.Uint32("by_uid", c.peer.Uid)}
 }
 
 // peerUID is the peer's user; nobody if unknown.
 func peerUID(ctx context.Context) uint32 {
-	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
+	c, ok := ctx.Value(peerKey{}).(*limitedConn)
 	if !ok {
 		return 65534
 	}
-	return peer.Uid
+	return c.peer.Uid
 }

@@ -34,6 +34,7 @@ type server struct {
 	conns    *quota
 	streams  *quota
 	triggers rates
+	opener   Opener
 }
 
 // ServeOptions configure a server. Nil means the defaults.
@@ -48,13 +49,19 @@ type ServeOptions struct {
 // streams. The caller closes the socket.
 func Serve(ctx context.Context, socket *Socket, backend Backend, opts *ServeOptions) error {
 	s := newServer(backend, opts)
+	s.opener = backend
+	return s.serve(ctx, socket, s.handler())
+}
+
+// serve answers requests with a handler until ctx is done.
+func (s *server) serve(ctx context.Context, socket *Socket, handler http.Handler) error {
 	quiet, err := zap.NewStdLogAt(s.log, zap.DebugLevel)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	log := s.log
 	srv := &http.Server{
-		Handler:           s.handler(),
+		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPeer,
 		ReadHeaderTimeout: headerTimeout,
@@ -109,13 +116,17 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/snapshots", s.snapshots)
 	mux.HandleFunc("GET /v1/histograms", s.histograms)
 	mux.HandleFunc("GET /v1/events", s.events)
+	mux.HandleFunc("GET "+ActivitiesPath, s.activities)
 	mux.HandleFunc("POST /v1/trigger", s.trigger)
 	mux.HandleFunc("POST "+AlertsPath, s.ownAlerts)
+	mux.HandleFunc("POST "+ActivitiesPath, s.openActivities)
 	s.controlRoutes(mux)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, http.StatusNotFound, fmt.Errorf("unknown request: %s %s", r.Method, r.URL.Path))
-	})
+	mux.HandleFunc("/", s.unknown)
 	return s.guarded(mux)
+}
+
+func (s *server) unknown(w http.ResponseWriter, r *http.Request) {
+	s.fail(w, http.StatusNotFound, fmt.Errorf("unknown request: %s %s", r.Method, r.URL.Path))
 }
 
 // guarded confines a panic to its request. The client gets an error, or if the

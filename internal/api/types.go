@@ -10,6 +10,8 @@
 //	                                           again with the same id, complete and marked "completed"; with
 //	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete;
 //	                                           with after=CURSOR also those since then
+//	GET    /v1/activities                      ActivitiesInfo: live activities, and some that ended (not with ended=0)
+//	POST   /v1/activities?threads=&tokens=     for clients: see opening.go
 //	POST   /v1/trigger TriggerRequest          Triggered: takes a snapshot; without a body, with nothing to explain
 //	POST   /v1/alertmanager AlertNotification  AlertsTaken: fires the rules that want these alerts
 //	GET    /v1/thresholds                      []ThresholdInfo: the runtime thresholds, newest first
@@ -63,6 +65,10 @@ type Backend interface {
 	Snapshots() ([]SnapshotInfo, error)
 	// Histograms lists those of all trackers, then those of rules with their classes.
 	Histograms() ([]HistogramInfo, error)
+	// Activities returns what is known of activities, without those that ended unless they
+	// are asked for; an error says why nothing is known.
+	Activities(ended bool) (*ActivitiesInfo, error)
+	Opener
 	Control
 }
 
@@ -88,11 +94,36 @@ type Status struct {
 	Actions   *ActionsStatus  `json:"actions,omitempty"`
 
 	Activities *ActivitiesStatus `json:"activities,omitempty"` // null: activities.enabled is false
+	Peers      *PeersStatus      `json:"peers,omitempty"`      // null: nobody is told, and nobody may tell
+}
+
+// PeersStatus is what this daemon and those of other machines have told each other of
+// outliers in traces.
+type PeersStatus struct {
+	Listen   string `json:"listen,omitempty"` // empty: nobody may tell
+	Peers    int    `json:"peers"`            // addresses that are told
+	Told     uint64 `json:"told"`             // outliers
+	Answered uint64 `json:"answered"`         // by machines that took part in their traces
+	Reported uint64 `json:"reported"`         // outliers of other machines
+	TookPart uint64 `json:"took_part"`        // of these, those of traces in which this one took part
 }
 
 // ActivitiesStatus is what is known of the requests that threads work for.
 type ActivitiesStatus struct {
-	Publishers int `json:"publishers"` // processes that publish contexts of their threads
+	// Error is why there are no accounts, although activities are enabled; empty: there are.
+	Error      string `json:"error,omitempty"`
+	Publishers int    `json:"publishers"` // processes that publish contexts of their threads
+	Processes  int    `json:"processes"`  // that mark activities by tokens
+	// LiveTokens and Threads, which have a slot, are theirs as of the last look at them.
+	LiveTokens int `json:"live_tokens"`
+	Threads    int `json:"threads"`
+	// Bytes is what tokens and accounts take, also of activities that rules declare.
+	Bytes   int64  `json:"bytes"`
+	Refused uint64 `json:"refused"` // processes that could not open
+	// TokensRefused and ThreadsRefused are what found all tokens or slots of their process in
+	// use, as programs say.
+	TokensRefused  uint64 `json:"tokens_refused"`
+	ThreadsRefused uint64 `json:"threads_refused"`
 }
 
 // ActionsStatus is what became of actions.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/rules"
@@ -40,22 +41,22 @@ func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Rep
 		return nil, err
 	}
 	defer t.Close() //nolint:errcheck // only read from
-	return ExplainEvents(t, m, n)
+	return ExplainEvents(t, m, func() *snapshot.Names { return n })
 }
 
 // ExplainEvents explains the outliers of m from the events of their trace. It may run on
-// any goroutine.
-func ExplainEvents(t *trace.Reader, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, error) {
+// any goroutine, and asks for names when it needs the first one: after most events.
+func ExplainEvents(t *trace.Reader, m *snapshot.Meta, names func() *snapshot.Names) (*explain.Report, error) {
 	outliers := make([]explain.Outlier, len(m.Outliers))
 	for i := range m.Outliers {
 		outliers[i] = explainOutlier(&m.Outliers[i])
 	}
-	names := explainNames(n)
-	names.Covered = map[int][]explain.Interval{}
+	named := explainNames(names)
+	named.Covered = map[int][]explain.Interval{}
 	for i := range m.Coverage {
-		names.Covered[m.Coverage[i].CPU] = withoutShed(coveredIntervals(&m.Coverage[i]), m.Shed)
+		named.Covered[m.Coverage[i].CPU] = withoutShed(coveredIntervals(&m.Coverage[i]), m.Shed)
 	}
-	return explain.Explain(t, outliers, names)
+	return explain.Explain(t, outliers, named)
 }
 
 // withoutShed cuts the times without context switches out of a CPU's history: who ran
@@ -112,6 +113,12 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 	out.Stacks, out.User = explainStacks(o), o.Stacks.User
 	out.Labels = explainLabels(o.Labels)
 	explainKey(&out, o)
+	if o.Activity != nil {
+		out.Token = o.Activity.Token
+	}
+	if o.Track == "activity" && o.Activity != nil {
+		out.Account = o.Activity.Account
+	}
 	out.Call = trace.CallNone
 	if o.Cause == events.CauseTrigger && (o.State == "interruptible" || o.State == "uninterruptible") {
 		out.Asleep = true
@@ -204,36 +211,26 @@ func explainStacks(o *events.Outlier) []explain.Stack {
 	return list
 }
 
-// explainNames looks names up in tasks.json.
-func explainNames(n *snapshot.Names) explain.Names {
-	tasks := make(map[int]*snapshot.NamedTask, len(n.Tasks))
-	for i := range n.Tasks {
-		tasks[n.Tasks[i].TID] = &n.Tasks[i]
-	}
-	limits := make(map[string]map[string]string, len(n.Limits))
-	for i := range n.Limits {
-		limits[n.Limits[i].Cgroup] = n.Limits[i].Limits
-	}
-	sockets := make(map[int]explain.Sockets, len(n.Sockets))
-	for i := range n.Sockets {
-		sockets[n.Sockets[i].PID] = explainSockets(&n.Sockets[i])
-	}
+// explainNames looks names up in tasks.json, once the first one is needed.
+func explainNames(names func() *snapshot.Names) explain.Names {
+	known := sync.OnceValue(func() *knownNames { return indexNames(names()) })
 	return explain.Names{
 		Sockets: func(pid int) (explain.Sockets, bool) {
-			s, ok := sockets[pid]
+			s, ok := known().sockets[pid]
 			return s, ok
 		},
-		Setting: func(name string) string { return n.Settings[name] },
-		Limit:   func(cgroup, name string) string { return limits[cgroup][name] },
-		Syscall: rules.SyscallName,
+		Activities: func() []explain.Carried { return explainActivities(known().Activities) },
+		Setting:    func(name string) string { return known().Settings[name] },
+		Limit:      func(cgroup, name string) string { return known().limits[cgroup][name] },
+		Syscall:    rules.SyscallName,
 		Function: func(address uint64) string {
-			name, _, _ := strings.Cut(n.Functions[fmt.Sprintf("%#x", address)], " ")
+			name, _, _ := strings.Cut(known().Functions[fmt.Sprintf("%#x", address)], " ")
 			return name
 		},
-		Code:   func(pid int, address uint64) string { return n.Code[snapshot.CodeKey(pid, address)] },
-		Device: func(dev uint32) string { return n.Devices[fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)] },
+		Code:   func(pid int, address uint64) string { return known().Code[snapshot.CodeKey(pid, address)] },
+		Device: func(dev uint32) string { return known().Devices[fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)] },
 		Task: func(tid int) (explain.TaskInfo, bool) {
-			t := tasks[tid]
+			t := known().tasks[tid]
 			if t == nil {
 				return explain.TaskInfo{}, false
 			}
@@ -248,10 +245,52 @@ func explainNames(n *snapshot.Names) explain.Names {
 	}
 }
 
+// knownNames has names by what they are asked for.
+type knownNames struct {
+	*snapshot.Names
+	tasks   map[int]*snapshot.NamedTask
+	limits  map[string]map[string]string
+	sockets map[int]explain.Sockets
+}
+
+func indexNames(n *snapshot.Names) *knownNames {
+	k := &knownNames{
+		Names: n, tasks: make(map[int]*snapshot.NamedTask, len(n.Tasks)), limits: make(map[string]map[string]string, len(n.Limits)),
+		sockets: make(map[int]explain.Sockets, len(n.Sockets)),
+	}
+	for i := range n.Tasks {
+		k.tasks[n.Tasks[i].TID] = &n.Tasks[i]
+	}
+	for i := range n.Limits {
+		k.limits[n.Limits[i].Cgroup] = n.Limits[i].Limits
+	}
+	for i := range n.Sockets {
+		k.sockets[n.Sockets[i].PID] = explainSockets(&n.Sockets[i])
+	}
+	return k
+}
+
 func explainSockets(s *snapshot.ProcessSockets) explain.Sockets {
 	out := explain.Sockets{Listens: s.Listens, Accepted: s.Accepted, Opened: s.Opened, Partial: s.Partial}
 	for _, c := range s.Connections {
 		out.Connections = append(out.Connections, explain.Connection{Local: c.Local, Remote: c.Remote, Accepted: c.Accepted})
+	}
+	return out
+}
+
+func explainActivities(list []snapshot.CarriedActivity) []explain.Carried {
+	out := make([]explain.Carried, len(list))
+	for i := range list {
+		a := &list[i]
+		out[i].Activity = explain.Activity{Token: a.Token, Name: a.Name, Text: a.Text, TraceID: a.TraceID, SpanID: a.SpanID}
+		for _, t := range a.Carried {
+			out[i].Times = append(out[i].Times, explain.CarriedTime{TID: t.TID, From: t.FromMonoNS, To: t.ToMonoNS})
+		}
+		for _, e := range a.Evicted {
+			out[i].Evicted = append(out[i].Evicted, explain.EvictedPages{
+				TID: e.TID, From: e.FromMonoNS, To: e.ToMonoNS, Pages: e.Pages, ByTID: e.ByTID, At: e.EvictedMonoNS,
+			})
+		}
 	}
 	return out
 }

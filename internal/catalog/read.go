@@ -44,6 +44,8 @@ type outlier struct {
 	delay      int64
 	task       events.Task
 	start, end uint64
+	activity   string // of its thread: its name; empty: unknown
+	about      string // its text
 }
 
 // Options configures Read. The zero value reads everything.

@@ -15,20 +15,22 @@ import (
 
 // Groupings of Add.
 const (
-	ByCulprit   = "culprit"
-	ByCause     = "cause"
-	ByRule      = "rule"
-	ByCgroup    = "cgroup"
-	ByUnit      = "unit"
-	ByPod       = "pod"
-	ByContainer = "container"
-	ByImage     = "image"
-	ByPattern   = "pattern"
-	ByWaitSite  = "wait-site" // where tasks waited in the kernel, or what they did there
+	ByCulprit      = "culprit"
+	ByCause        = "cause"
+	ByRule         = "rule"
+	ByCgroup       = "cgroup"
+	ByUnit         = "unit"
+	ByPod          = "pod"
+	ByContainer    = "container"
+	ByImage        = "image"
+	ByPattern      = "pattern"
+	ByWaitSite     = "wait-site"     // where tasks waited in the kernel, or what they did there
+	ByActivity     = "activity"      // name of the activity that the slow thread worked for
+	ByActivityText = "activity-text" // its name and text
 )
 
 // Ways lists the groupings.
-var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByImage, ByPattern, ByWaitSite}
+var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup, ByUnit, ByPod, ByContainer, ByImage, ByPattern, ByWaitSite, ByActivity, ByActivityText}
 
 // Top is the time of many outliers, grouped.
 type Top struct {
@@ -210,6 +212,10 @@ func (i *item) work(by string) string {
 	w := fmt.Sprintf("%s %d", i.boot, i.task.TID)
 	switch i.track {
 	case "wakeup", "offcpu", "syscall", "block":
+	case "activity": // one thread's, of whom there may be several: its other outliers are within
+		if by != ByActivity && by != ByActivityText {
+			w = fmt.Sprintf("%s %s %s", i.boot, i.rule, i.key)
+		}
 	default:
 		w = fmt.Sprintf("%s %s %s", i.boot, i.rule, i.key)
 	}
@@ -314,6 +320,11 @@ func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 		return string(p.Cause), ByCause, culprit
 	case ByRule:
 		return it.rule, ByRule, culprit
+	case ByActivity, ByActivityText:
+		if name = it.activityName(t.By); name != "" {
+			return name, t.By, culprit
+		}
+		return "no known activity", explain.KindUnknown, culprit
 	case ByPattern:
 		switch {
 		case it.result == nil:
@@ -328,6 +339,14 @@ func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 		}
 	}
 	return culprit, what, string(p.Cause)
+}
+
+// activityName is what the slow thread worked for; empty: unknown.
+func (i *item) activityName(by string) string {
+	if by == ByActivityText && i.activity != "" && i.about != "" {
+		return i.activity + ": " + i.about
+	}
+	return cmp.Or(i.activity, i.about)
 }
 
 // Culprit returns the name of a culprit without numbers that differ between snapshots,
@@ -365,10 +384,14 @@ func largest(sums map[string]int64) []Slice {
 }
 
 func outlierOf(o *events.Outlier) outlier {
-	return outlier{
+	out := outlier{
 		time: o.Time, rule: o.Rule, track: o.Track, key: fmt.Sprint(o.Key), delay: o.DelayNS,
 		task: o.Task, start: o.StartMono, end: o.EndMono,
 	}
+	if a := o.Activity; a != nil {
+		out.activity, out.about = a.Name, a.Text
+	}
+	return out
 }
 
 // plus is a saturating addition.

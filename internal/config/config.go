@@ -3,11 +3,7 @@
 // file, and that over the defaults.
 package config
 
-import (
-	"net"
-	"strings"
-	"time"
-)
+import "time"
 
 // DefaultFile is read if it exists and no other file is given.
 const DefaultFile = "/etc/tailcam/tailcam.yaml"
@@ -37,6 +33,7 @@ type Config struct {
 	Budget     Budget
 	Metrics    Metrics
 	Alerts     Alerts
+	Peers      Peers
 	OTLP       OTLP
 	Upload     Upload
 	Log        Log
@@ -146,7 +143,12 @@ type Histograms struct {
 
 // Activities are the requests that threads work for.
 type Activities struct {
-	Enabled bool // read the contexts that programs publish for their threads
+	Enabled    bool     // read the contexts that programs publish for their threads, and keep accounts
+	Attributes []string // of these contexts, that outliers carry
+	Groups     []string // of accounts, of accounts.Names
+	UserMemory int64    // bytes of the maps of one user's processes
+	Memory     int64    // bytes of the maps of all processes
+	Socket     string   // path of a socket that serves nothing else, to everybody; empty: none
 }
 
 // Symbols is how stack frames are resolved.
@@ -181,13 +183,7 @@ type Alerts struct {
 }
 
 // open reports whether other machines may send alerts without authentication.
-func (a *Alerts) open() bool {
-	if a.Listen == "" || a.WebConfig != "" || strings.HasPrefix(a.Listen, "unix:") {
-		return false
-	}
-	host, _, err := net.SplitHostPort(a.Listen)
-	return err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback()
-}
+func (a *Alerts) open() bool { return a.WebConfig == "" && isOpen(a.Listen) }
 
 // OTLP is the OpenTelemetry collector that outliers and metrics are sent to.
 type OTLP struct {
@@ -196,15 +192,15 @@ type OTLP struct {
 	Signals  []string          // of OTLPSignals
 	Headers  map[string]string // of each request; may have secrets
 	Resource map[string]string // attributes that replace or add to the host's; an empty value removes one
-	TLS      OTLPTLS
+	TLS      ClientTLS
 	Interval time.Duration // of metrics
 }
 
 // OTLPSignals lists what can be sent.
 var OTLPSignals = []string{"logs", "metrics"}
 
-// OTLPTLS are paths of PEM files.
-type OTLPTLS struct {
+// ClientTLS are paths of PEM files, for connections to others.
+type ClientTLS struct {
 	CA        string // authorities; empty: the system's
 	Cert, Key string // of the client; empty: none
 }

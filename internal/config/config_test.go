@@ -61,8 +61,12 @@ func TestDefaults(t *testing.T) {
 		},
 		Outliers:   Outliers{Buffer: 4 << 20, Rate: 100, Burst: 500},
 		Histograms: Histograms{Enabled: true},
-		OTLP:       OTLP{Protocol: "http/protobuf", Signals: []string{"logs", "metrics"}, Interval: time.Minute},
-		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},
+		Activities: Activities{
+			Groups:     []string{"scheduler", "block", "pagecache", "network", "memory", "workqueues"},
+			UserMemory: 64 << 20, Memory: 192 << 20,
+		},
+		OTLP:    OTLP{Protocol: "http/protobuf", Signals: []string{"logs", "metrics"}, Interval: time.Minute},
+		Symbols: Symbols{Lines: true, MaxMemory: 256 << 20},
 		Containers: Containers{
 			Sockets: []string{
 				"cri:/run/containerd/containerd.sock", "cri:/run/k3s/containerd/containerd.sock", "cri:/run/crio/crio.sock",
@@ -159,6 +163,9 @@ func TestPrecedence(t *testing.T) {
 		got, err = load(t, "", "--alerts-listen", listen)
 		assert.Check(t, err == nil && got.Alerts.Listen == listen, "%v, %+v", err, got.Alerts)
 	}
+	got, err = load(t, "", "--peers-send", "https://b:1,http://127.0.0.1:2", "--peers-credentials", "/c", "--peers-listen", "localhost:0")
+	assert.NilError(t, err)
+	assert.Check(t, is.DeepEqual(Peers{Listen: "localhost:0", Send: []string{"https://b:1", "http://127.0.0.1:2"}, Credentials: "/c"}, got.Peers))
 	_, err = load(t, "", "--alerts-listen", "0.0.0.0:9847", "--alerts-web-config", "/web.yaml")
 	assert.NilError(t, err)
 
@@ -170,12 +177,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, otlp, upload, log"
+	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, peers, otlp, upload, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, otlp, upload, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, peers, otlp, upload, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events, recorder.irq_floor`},
@@ -235,6 +242,12 @@ func TestBadFile(t *testing.T) {
 			"alerts.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path"},
 		{"alerts: {listen: ':9847'}", "alerts.listen: anybody who reaches :9847 could send alerts; allowed: " +
 			"alerts.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path"},
+		{"peers: {listen: '[::]:9848'}", "peers.listen: anybody who reaches [::]:9848 could have snapshots taken; allowed: " +
+			"peers.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path"},
+		{"peers: {send: ['http://b:9848', 'https://c:9848'], credentials: /c}", "peers.send: http://b:9848 would get the password in the clear; allowed: https://, or no peers.credentials"},
+		{"peers: {send: [b]}", `f:1:16: peers.send does not begin with https:// or http://; allowed: https://HOST:PORT, or http://HOST:PORT`},
+		{"peers: {send: 'https://b'}", `f:1:15: peers.send has no port; allowed: https://HOST:PORT, or http://HOST:PORT`},
+		{"peers: {send: 'https://u:p@b:1'}", `f:1:15: peers.send has more, or less, than a host and a port; allowed: https://HOST:PORT, or http://HOST:PORT`},
 		{"otlp: {endpoint: 'collector:4318', protocol: http}", `f:1:18: otlp.endpoint "collector:4318" does not begin with http:// or https://; allowed: a URL, such as https://collector:4318` +
 			"\n" + `f:1:46: otlp.protocol "http" is unknown; allowed: http/protobuf, grpc`},
 		{"otlp: {signals: [logs, traces]}", `f:1:24: otlp.signals "traces" has the unknown signal "traces"; allowed: logs, metrics`},
@@ -246,6 +259,11 @@ func TestBadFile(t *testing.T) {
 		{"otlp: {interval: 1ms}", `f:1:18: otlp.interval "1ms" is too short; allowed: a duration from 1s to 1h, such as 5ms`},
 		{"upload: {target: 'https://u:secret@host/'}", "f:1:18: upload.target has a user or a password: put them into the file upload.credentials; " +
 			"allowed: a URL, such as s3://BUCKET/PREFIX, https://HOST/PATH, sftp://USER@HOST/PATH or file:///PATH"},
+		{"activities: {attributes: [a, a]}", `f:1:26: activities.attributes "a,a" lists a twice; allowed: keys of attributes`},
+		{"activities: {attributes: [a, '']}", `f:1:26: activities.attributes "a," has a key that is empty, or longer than 128 bytes; allowed: keys of attributes`},
+		{"activities: {attributes: [\"a\\nb\"]}", `f:1:27: activities.attributes "a\nb" has the key "a\nb" with characters that are not printable; allowed: keys of attributes`},
+		{"activities: {attributes: [" + strings.Repeat("x", 129) + "]}", `f:1:27: activities.attributes "` + strings.Repeat("x", 129) +
+			`" has a key that is empty, or longer than 128 bytes; allowed: keys of attributes`},
 		{"log: {level: verbose, format: text}", `f:1:14: log.level "verbose" is unknown; allowed: debug, info, warn, error` +
 			"\n" + `f:1:31: log.format "text" is unknown; allowed: auto, json, console`},
 	} {

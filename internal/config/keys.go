@@ -10,7 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/tailcam/tailcam/internal/accounts"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -44,7 +47,7 @@ func keys() []key {
 		text("pin", PinAuto, "`where` the kernel side is kept if the daemon dies: auto: by systemd, if its unit says so; "+
 			"off: nowhere; or a directory of a BPF file system", "auto, off, or an absolute path", setPin),
 		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line",
-			"a path of at most 107 bytes", setSocketPath),
+			"a path of at most 107 bytes", setSocket(func(c *Config) *string { return &c.Socket.Path })),
 		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group",
 			func(c *Config, s string) string { c.Socket.Group = s; return "" }),
 		boolean("recorder.enabled", "true", "record a history of events: `true or false`",
@@ -120,8 +123,18 @@ func keys() []key {
 			func(c *Config) *int { return &c.Outliers.Burst }),
 		boolean("histograms.enabled", "true", "count all delays, not only outliers: `true or false`",
 			func(c *Config) *bool { return &c.Histograms.Enabled }),
-		boolean("activities.enabled", "false", "read the trace and span that programs publish for their threads: `true or false`",
+		boolean("activities.enabled", "false", "read the trace and span that programs publish for their threads, and keep accounts of requests: `true or false`",
 			func(c *Config) *bool { return &c.Activities.Enabled }),
+		unset(texts("activities.attributes", "", "`attributes` that programs publish beside trace and span, and that outliers carry; empty: none",
+			"keys of attributes", setAttributes)),
+		texts("activities.groups", strings.Join(accounts.Default(), ","),
+			"`groups` of accounts to keep", strings.Join(accounts.Names(), ", "), setGroups),
+		byteCount("activities.user_memory", "64MiB", "maximum `size` of the tokens and accounts of one user's processes", 1<<20, 1<<36,
+			func(c *Config) *int64 { return &c.Activities.UserMemory }),
+		byteCount("activities.memory", "192MiB", "maximum `size` of all tokens and accounts", 1<<20, 1<<36,
+			func(c *Config) *int64 { return &c.Activities.Memory }),
+		unset(text("activities.socket", "", "`path` of a socket for everybody that serves only activities; empty: none",
+			"a path of at most 107 bytes", setSocket(func(c *Config) *string { return &c.Activities.Socket }))),
 		boolean("symbols.lines", "true", "read debug information for source lines and inlined functions: `true or false`",
 			func(c *Config) *bool { return &c.Symbols.Lines }),
 		byteCount("symbols.max_memory", "256MiB", "maximum memory `size` of each helper that reads symbols",
@@ -141,7 +154,7 @@ func keys() []key {
 			"HOST:PORT, or unix: and a path", setListen(func(c *Config) *string { return &c.Alerts.Listen }))),
 		path("alerts.web_config", "web configuration `file` of Prometheus exporters, for TLS and basic authentication of alerts",
 			func(c *Config) *string { return &c.Alerts.WebConfig }),
-	}, otlpKeys(), uploadKeys(), []key{
+	}, peersKeys(), otlpKeys(), uploadKeys(), []key{
 		oneOf("log.level", "info", "log `level`", []string{"debug", "info", "warn", "error"},
 			func(c *Config) *string { return &c.Log.Level }),
 		oneOf("log.format", "auto", "log `format`: auto, json or console", []string{"auto", "json", "console"},
@@ -346,16 +359,19 @@ func setPin(c *Config, s string) string {
 	return ""
 }
 
-func setSocketPath(c *Config, s string) string {
-	abs, err := filepath.Abs(s)
-	if err != nil {
-		return "is not a path"
+// setSocket reads the path of a socket.
+func setSocket(field func(*Config) *string) func(*Config, string) string {
+	return func(c *Config, s string) string {
+		abs, err := filepath.Abs(s)
+		if err != nil {
+			return "is not a path"
+		}
+		if len(abs) > maxSocketPath {
+			return "is too long for a socket"
+		}
+		*field(c) = abs
+		return ""
 	}
-	if len(abs) > maxSocketPath {
-		return "is too long for a socket"
-	}
-	c.Socket.Path = abs
-	return ""
 }
 
 // maxSocketPath is what sun_path of struct sockaddr_un holds, less its final zero.
@@ -396,16 +412,47 @@ func setSnapshotDir(c *Config, s string) string {
 	return ""
 }
 
-func setEvents(c *Config, v []string) string {
-	c.Recorder.Events = nil
+func setEvents(c *Config, v []string) string { return setList(&c.Recorder.Events, v, EventGroups) }
+
+func setGroups(c *Config, v []string) string {
+	return setList(&c.Activities.Groups, v, accounts.Names())
+}
+
+// Limits of activities.attributes.
+const (
+	maxAttributes   = 16
+	maxAttributeKey = 128 // bytes
+)
+
+func setAttributes(c *Config, v []string) string {
+	if len(v) > maxAttributes {
+		return fmt.Sprintf("has more than %d attributes", maxAttributes)
+	}
+	c.Activities.Attributes = nil
+	for _, key := range v {
+		switch {
+		case key == "" || len(key) > maxAttributeKey:
+			return fmt.Sprintf("has a key that is empty, or longer than %d bytes", maxAttributeKey)
+		case !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }):
+			return fmt.Sprintf("has the key %q with characters that are not printable", key)
+		case slices.Contains(c.Activities.Attributes, key):
+			return fmt.Sprintf("lists %s twice", key)
+		}
+		c.Activities.Attributes = append(c.Activities.Attributes, key)
+	}
+	return ""
+}
+
+func setList(to *[]string, v, known []string) string {
+	*to = nil
 	for _, group := range v {
 		switch {
-		case !slices.Contains(EventGroups, group):
+		case !slices.Contains(known, group):
 			return fmt.Sprintf("has the unknown group %q", group)
-		case slices.Contains(c.Recorder.Events, group):
+		case slices.Contains(*to, group):
 			return fmt.Sprintf("lists %s twice", group)
 		}
-		c.Recorder.Events = append(c.Recorder.Events, group)
+		*to = append(*to, group)
 	}
 	return ""
 }

@@ -32,10 +32,29 @@ func AddFlags(flags *pflag.FlagSet) {
 		if k.list {
 			flags.StringSlice(k.flag(), k.def, k.usage)
 		} else {
-			flags.String(k.flag(), k.def[0], k.usage)
+			usage := k.usage
+			if k.def[0] == "false" || k.def[0] == "0" { // pflag leaves these out
+				usage += fmt.Sprintf(" (default %q)", k.def[0])
+			}
+			flags.Var(&flagValue{text: k.def[0], allowed: k.allowed}, k.flag(), usage)
 		}
 	}
 	flags.Lookup("pin").NoOptDefVal = DefaultPinDir
+}
+
+// flagValue is a text of the command line that is not the next flag: who writes --activities-enabled
+// alone shall not lose the flag after it. It implements pflag.Value.
+type flagValue struct{ text, allowed string }
+
+func (v *flagValue) String() string { return v.text }
+func (v *flagValue) Type() string   { return "string" }
+
+func (v *flagValue) Set(s string) error {
+	if strings.HasPrefix(s, "--") {
+		return fmt.Errorf("is the next flag; a value is needed before it: %s", v.allowed)
+	}
+	v.text = s
+	return nil
 }
 
 // AddFileFlag adds --config alone.
@@ -114,6 +133,7 @@ func Load(flags *pflag.FlagSet) (Config, error) {
 			Allowed: "alerts.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path",
 		})
 	}
+	errs = append(errs, c.Peers.check()...)
 	if len(errs) > 0 {
 		return Config{}, errs
 	}

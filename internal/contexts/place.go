@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/tailcam/tailcam/bpf/abi"
-	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
@@ -12,8 +11,7 @@ import (
 type Source interface {
 	// ThreadLocal is like symbols.Resolver.ThreadLocal.
 	ThreadLocal(pid int, name string) (symbols.ThreadLocal, error)
-	// Words is like process.Words.
-	Words(pid int, addrs ...uint64) ([]uint64, process.Image, error)
+	Memory
 }
 
 // Limits of what a place can be.

@@ -1,14 +1,12 @@
 package contexts
 
 import (
-	"errors"
 	"os"
 	"testing"
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
-	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/test/support/threadctx"
@@ -41,25 +39,6 @@ func TestFind(t *testing.T) {
 			p.End()
 		})
 	}
-}
-
-// variableAt does what the kernel side does.
-func variableAt(from Source, pid int, place *abi.ContextPlace, pointer uint64) (uint64, error) {
-	if place.Module == 0 {
-		return pointer + uint64(place.Offset), nil
-	}
-	vector, _, err := from.Words(pid, pointer+uint64(int64(place.Vector)))
-	if err != nil {
-		return 0, err
-	}
-	words, _, err := from.Words(pid, vector[0]+uint64(int64(place.Length)), vector[0]+place.Module*uint64(place.Entry))
-	if err != nil {
-		return 0, err
-	}
-	if words[0] < place.Module {
-		return 0, errors.New("the vector is too short")
-	}
-	return words[1] + uint64(place.Offset), nil
 }
 
 func TestFindNothing(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/adaptive"
 )
 
 // adaptThresholds updates adaptive thresholds once a second.
@@ -36,6 +37,10 @@ func (d *daemon) adaptiveInfo(rule, class string, spec *rules.Adaptive) *api.Ada
 		return nil
 	}
 	s, _ := d.thresholds.State(rule, class)
+	return newAdaptiveInfo(spec, &s)
+}
+
+func newAdaptiveInfo(spec *rules.Adaptive, s *adaptive.State) *api.AdaptiveInfo {
 	return &api.AdaptiveInfo{
 		Quantile: spec.Quantile, Times: spec.Times,
 		FloorNS: spec.Floor.Nanoseconds(), CeilingNS: spec.Ceiling.Nanoseconds(), WindowNS: spec.Window.Nanoseconds(),
@@ -46,6 +51,10 @@ func (d *daemon) adaptiveInfo(rule, class string, spec *rules.Adaptive) *api.Ada
 
 // addDistribution adds a rule's current threshold and p99.9.
 func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.Histograms) {
+	if r.Track == rules.Activity {
+		d.addActivityDistribution(info, r)
+		return
+	}
 	info.Adaptive = d.adaptiveInfo(r.Name, "", r.Adaptive)
 	if info.Adaptive != nil {
 		info.ThresholdNS = info.Adaptive.ThresholdNS
@@ -128,5 +137,5 @@ func (d *daemon) Histograms() ([]api.HistogramInfo, error) {
 			list = append(list, api.NewHistogram(&c.Histogram, about))
 		}
 	}
-	return list, nil
+	return append(list, d.requestHistograms(d.rules)...), nil
 }

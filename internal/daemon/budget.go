@@ -121,7 +121,7 @@ func (d *daemon) openBudget() error {
 	c.controller.CPU, c.memory.Limit = d.cfg.Budget.CPU, d.cfg.Budget.Memory
 	c.gate.Limit = d.cfg.Budget.Softirqs
 	c.meter = budget.NewMeter(true)
-	c.maps = int64(d.kernel.MapBytes())
+	c.maps = d.mapBytes()
 	d.limitHeap(c.memory.Limit)
 	return nil
 }
@@ -131,7 +131,7 @@ func (d *daemon) limitHeap(memory int64) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	maps := int64(d.kernel.MapBytes())
+	maps := d.mapBytes()
 	limit := budget.HeapLimit(memory, maps)
 	if limit <= 0 {
 		debug.SetMemoryLimit(math.MaxInt64)
@@ -304,10 +304,20 @@ func (d *daemon) rest() error {
 	return errors.Join(steps[0](), steps[1](), d.kernel.ShedUserStacks(s.UserStacks))
 }
 
+// mapBytes is the memory of the kernel side's maps, without the tokens and accounts of processes,
+// which have limits of their own.
+func (d *daemon) mapBytes() int64 {
+	n := d.kernel.MapBytes()
+	if d.activities != nil {
+		n += d.activities.MapBytes()
+	}
+	return int64(n)
+}
+
 // checkMemory drops caches if too much memory is in use.
 func (d *daemon) checkMemory(at time.Duration) {
 	c := &d.cost
-	maps := int64(d.kernel.MapBytes())
+	maps := d.mapBytes()
 	used := maps + privateMemory(os.Getpid())
 	for _, pid := range d.symbols.Stats().PIDs {
 		used += privateMemory(pid)
@@ -438,7 +448,7 @@ func (d *daemon) reading() (*budget.Reading, error) {
 // pricedRules lists the rules that work here. Requires d.mu.
 func (d *daemon) pricedRules(inactive map[string]error) (list []budget.RuleInfo) {
 	for i := range d.rules {
-		if k := &d.rules[i]; inactive[k.Name] == nil && k.Track != rules.Trigger {
+		if k := &d.rules[i]; inactive[k.Name] == nil && k.Tracked() {
 			list = append(list, budget.RuleInfo{Name: k.Name, Track: string(k.Track), Priority: k.Priority})
 		}
 	}

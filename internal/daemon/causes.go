@@ -30,36 +30,59 @@ func (d *daemon) openTriggers() error {
 	return nil
 }
 
-// fire makes an outlier of what the source of a trigger has noticed.
+// fire makes outliers of what the source of a trigger has noticed: one, or one of each task.
 func (d *daemon) fire(f *trigger.Firing) {
+	var list []*events.Outlier
+	for _, ev := range append([]*trigger.Event{f.Event}, f.With...) {
+		if o := d.triggerOutlier(f, ev); o != nil {
+			list = append(list, o)
+		}
+	}
+	for i, o := range list {
+		if i == 0 {
+			o.Suppressed = f.Suppressed
+		}
+		if len(list) > 1 { // all are to be in one snapshot
+			o.KeepUntil = linux.Monotonic() + uint64(joinTime)
+		}
+		d.outliers.accept(o)
+	}
+}
+
+// joinTime is for how long the first outlier's snapshot waits for those of other tasks.
+const joinTime = 20 * time.Millisecond
+
+// triggerOutlier makes an outlier; nil: the task is none of the rule's.
+func (d *daemon) triggerOutlier(f *trigger.Firing, ev *trigger.Event) *events.Outlier {
 	spec := &f.Rule.Trigger.Target
-	if f.Target != nil && !spec.Named() {
-		of := *f.Target
+	if ev.Target != nil && !spec.Named() {
+		of := *ev.Target
 		of.Last = spec.Last
 		spec = &of
 	}
-	th, found := d.triggerTarget(spec, f.Task)
-	if !found && f.Task != nil && spec.Named() {
-		return // of another's
+	th, found := d.triggerTarget(spec, ev.Task)
+	if !found && ev.Task != nil && spec.Named() {
+		return nil // of another's
 	}
 	o := &events.Outlier{}
 	if found {
 		o = target(th)
 	}
-	if f.Task != nil {
-		o.Task.UID = f.Task.UID
+	if ev.Task != nil {
+		o.Task.UID = ev.Task.UID
 	}
 	now := linux.Monotonic()
-	end := min(cmp.Or(f.End, now), now)
-	last := min(uint64(cmp.Or(spec.Last, f.Time, defaultLast)), end)
+	end := min(cmp.Or(ev.End, now), now)
+	last := min(uint64(cmp.Or(spec.Last, ev.Time, defaultLast)), end)
 	o.Time = time.Now().Add(-time.Duration(now - end)).UTC()
 	o.Rule, o.Track, o.Cause = f.Rule.Name, events.TrackTrigger, events.CauseTrigger
 	o.StartMono, o.EndMono, o.DelayNS = end-last, end, int64(last)
-	o.ThresholdNS = int64(f.Limit)
+	o.ThresholdNS = int64(ev.Limit)
 	o.Key = map[string]uint64{"tid": uint64(o.Task.TID)}
-	o.Trigger = &events.TriggerInfo{Source: f.Rule.Trigger.Source(), Reason: f.Reason}
-	o.WantsSnapshot, o.Suppressed, o.MatchedRule = f.WantsSnapshot, f.Suppressed, f.Rule
-	d.outliers.accept(o)
+	o.Trigger = &events.TriggerInfo{Source: f.Rule.Trigger.Source(), Reason: ev.Reason, Peer: ev.Peer}
+	o.TraceID, o.SpanID, o.Activity = ev.TraceID, ev.SpanID, ev.Activity
+	o.WantsSnapshot, o.MatchedRule = f.WantsSnapshot, f.Rule
+	return o
 }
 
 // triggerTarget finds the thread to be explained: the one that the source names, if it is
@@ -148,7 +171,7 @@ func stalled(th *process.Thread) int {
 	return 0
 }
 
-// counters are those of the kernel side, and those of triggers.
+// counters are those of the kernel side, of triggers and of rules on activities.
 func (d *daemon) counters() (*tracker.Counters, error) {
 	c, err := d.kernel.Counters()
 	if err != nil {
@@ -157,6 +180,7 @@ func (d *daemon) counters() (*tracker.Counters, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range d.rules {
+		d.requestCounters(c, d.rules[i].Name)
 		if s, ok := d.triggers.State(d.rules[i].Name); ok {
 			c.Rules[d.rules[i].Name] = tracker.RuleCounters{
 				Seen: s.Seen, Outliers: s.Outliers, WorstNS: s.WorstNS, Suppressed: s.Suppressed, Limited: s.Limited,
@@ -193,6 +217,9 @@ type delays struct{ *daemon }
 
 // Histogram implements trigger.Delays. A rule comes before a tracker of that name.
 func (d delays) Histogram(of string) (histogram.Histogram, error) {
+	if h, ok := d.requestHistogram(of); ok {
+		return h, nil
+	}
 	h, err := d.kernel.Histograms()
 	if err != nil {
 		return histogram.Histogram{}, err

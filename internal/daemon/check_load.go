@@ -7,12 +7,22 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tailcam/tailcam/internal/activities"
 	"github.com/tailcam/tailcam/internal/containers"
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
+
+// CheckActivities loads the kernel side of accounts with these groups, and takes it away again.
+func CheckActivities(groups []string) error {
+	a, err := activities.New(&activities.Options{Groups: groups})
+	if err != nil {
+		return err
+	}
+	return a.Close()
+}
 
 // CheckLoad loads and attaches rules on this kernel and detaches them again. It
 // returns why rules are left out that may be (attach: auto).

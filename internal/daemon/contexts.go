@@ -5,6 +5,7 @@ import (
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/contexts"
+	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -15,6 +16,7 @@ func (d *daemon) openContexts() error {
 			Find: func(pid int) (abi.ContextPlace, error) { return contexts.Find(d.symbols, pid) },
 			Set:  d.kernel.SetContext, Log: d.log.Named("contexts"),
 		})
+		d.attributes = contexts.NewAttributes(d.cfg.Activities.Attributes, d.symbols.ContextKeys)
 	}
 	return nil
 }
@@ -39,5 +41,20 @@ func (d *daemon) learnContext(o *events.Outlier) {
 	}
 	if o.TraceID == "" {
 		d.contexts.Missing(o.Task.PID)
+	}
+}
+
+// learnAttributes names what stands beside the context that learnContext has waited for.
+func (d *daemon) learnAttributes(o *events.Outlier) {
+	if d.attributes == nil || o.Context == nil || !o.Context.IsKnown() {
+		return
+	}
+	raw := o.Context.Wait(copyTimeout).Attributes
+	if raw == nil {
+		return
+	}
+	image := process.Image{StartCode: raw.StartCode, StartStack: raw.StartStack}
+	if named := d.attributes.Named(raw.PID, image, raw.Data); named != nil {
+		o.Enrichment.Learn(func(o *events.Outlier) { o.Attributes = named })
 	}
 }

@@ -15,6 +15,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/activities"
+	"github.com/tailcam/tailcam/internal/activities/declared"
+	"github.com/tailcam/tailcam/internal/activities/watch"
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/containers"
@@ -54,6 +57,7 @@ type daemon struct {
 	metrics    replaceable                   // serves them
 	webhook    *metrics.Server               // nil: alerts come by the socket alone. Written as scrapes is.
 	alerts     replaceable                   // takes them
+	peers      peering                       // the tailcams of other machines
 	collector  atomic.Pointer[otlp.Exporter] // nil: nothing is sent
 	exporting  replaceable                   // sends
 	exported   otlp.Counts
@@ -66,10 +70,17 @@ type daemon struct {
 	symbols    *helper.Helper
 	kernel     *tracker.Tracker
 	triggers   *trigger.Engine
-	contexts   *contexts.Finder  // nil: activities are not enabled
-	recorder   *flight.Resizable // nil: disabled
-	ring       int               // bytes per CPU, as asked for; under change while it runs
-	ringFor    string            // what that was measured for; empty: it was not
+	contexts   *contexts.Finder       // nil: activities are not enabled
+	attributes *contexts.Attributes   // of contexts; nil: none are wanted
+	requests   *watch.Watcher         // follows the tokens of activities; nil: they are not enabled
+	activities *activities.Activities // nil: they are not enabled, or this kernel refuses them
+	// noActivities is why activities is nil, although they are enabled.
+	noActivities error
+	public       *api.Socket       // for them alone; nil: none
+	declared     *declared.Set     // those that rules declare; nil: none has yet; written under change and mu
+	recorder     *flight.Resizable // nil: disabled
+	ring         int               // bytes per CPU, as asked for; under change while it runs
+	ringFor      string            // what that was measured for; empty: it was not
 
 	pins      pins.Store // nil: nothing is pinned
 	pinError  string     // why not, although it should be
@@ -88,7 +99,11 @@ type daemon struct {
 
 	thresholds *adaptive.Controller // adaptive thresholds
 	storms     overrides.Storms     // automatically paused rules; written under change and mu
-	usually    usually              // what is usual, as read a moment ago
+
+	declaredEntry *activities.Process // whose maps declared activities share; written with declared
+	declaredRun   chan error          // what reading of declared has come to
+	came          chan struct{}       // an outlier did since storms were looked at
+	usually       usually             // what is usual, as read a moment ago
 
 	cost cost // and what is shed for it
 
@@ -131,7 +146,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 	log := l.Daemon
 	d := &daemon{
 		cfg: cfg, log: log, logs: l, lines: newOutlierLines(l.Outliers), start: time.Now(), feed: api.NewFeed(api.DefaultRemember), guard: guard.New(log), ruleFiles: newRuleReader(), tally: metrics.NewTally(),
-		notices: make(chan string, maxNotices), hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
+		notices: make(chan string, maxNotices), hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1), came: make(chan struct{}, 1),
 	}
 	d.outliers = d.newPipeline()
 	d.registry = metrics.NewRegistry(d, d.tally, d.guard)
@@ -148,6 +163,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"open the pins", d.openPins, d.closePins},
 		{"listen for scrapes", d.listenMetrics, d.closeMetrics},
 		{"listen for alerts", d.listenAlerts, d.closeAlerts},
+		{"listen for peers", d.openPeers, d.closePeers},
 		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
 		{"prepare uploads", d.openUploads, nil},
@@ -159,6 +175,9 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, d.closeActions},
 		{"prepare triggers", d.openTriggers, nil},
+		{"load activities", d.openActivities, d.closeActivities},
+		{"prepare following activities", d.openRequests, nil},
+		{"declare activities", d.openDeclared, d.closeDeclared},
 		{"set the budget", d.openBudget, nil},
 		{"attach", d.attach, nil},
 	} {
@@ -231,10 +250,12 @@ func (d *daemon) openHost() error {
 		}
 		d.log.Warn("processes are hidden", zap.String("by", h.Name), zap.String("advice", h.Advice))
 	}
-	// Now, so that the first outlier does not wait.
-	if err := d.symbols.ReloadKernel(); err != nil {
-		d.log.Warn("kernel stacks are addresses", zap.Error(err))
-	}
+	// Now, so that the first outlier does not wait, and beside the load of the kernel side.
+	go func() {
+		if err := d.guard.Do(guard.Naming, d.symbols.ReloadKernel); err != nil {
+			d.log.Warn("kernel stacks are addresses", zap.Error(err))
+		}
+	}()
 	return nil
 }
 
@@ -278,6 +299,7 @@ func (d *daemon) loadKernel() (err error) {
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
 		Contexts:     d.cfg.Activities.Enabled,
+		Attributes:   len(d.cfg.Activities.Attributes) > 0,
 
 		Pins: d.pins, RingReason: d.ringFor, Version: version.String(),
 	})
@@ -335,6 +357,7 @@ func (d *daemon) openManager() (err error) {
 		SyscallName: rules.SyscallName,
 		Explain:     explain,
 		Names:       d.traceNames,
+		Activities:  d.carriedActivities,
 		Usual:       d.addUsual,
 		Shed:        d.shedBetween,
 	})
@@ -374,8 +397,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 
 	stage("serve the socket", func(c context.Context) error {
-		return api.Serve(c, d.socket, d, &api.ServeOptions{Log: d.log.Named("api"), Guard: d.guard})
+		return api.Serve(c, d.socket, d, d.serveOptions())
 	})
+	stage("serve the socket of activities", d.serveActivities)
 	stage("serve metrics", d.metrics.run)
 	stage("log outliers", d.logOutliers)
 	stage("send OTLP", d.exporting.run)
@@ -398,7 +422,10 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("read outliers", d.readOutliers)
 	stage("watch triggers", d.triggers.Run)
+	stage("follow activities", d.followRequests)
 	stage("take alerts", d.alerts.run)
+	stage("take traces of peers", d.peers.serving.run)
+	stage("tell peers of traces", d.peers.telling.run)
 	stage("attach to system calls", d.attachCalls)
 	if ctx.Err() == nil {
 		d.announce()

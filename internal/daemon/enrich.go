@@ -27,6 +27,8 @@ const (
 // outliers.
 func (d *daemon) enrich(o *events.Outlier) {
 	d.learnContext(o)
+	d.learnActivity(o)
+	d.tellPeers(o)
 	// Identity first: the process may exit soon. If it has exited, it stays unknown.
 	id, _ := d.hosts.IdentityOf(process.Seen{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm, At: o.EndMono})
 	cgroup := cmp.Or(o.Task.Cgroup, id.Cgroup)
@@ -36,6 +38,7 @@ func (d *daemon) enrich(o *events.Outlier) {
 		o.Task.Cmdline, o.Task.Title, o.Task.Container = cmp.Or(id.Cmdline, o.Task.Cmdline), id.Title, container
 		o.Task.Cgroup, o.Task.Place = cgroup, at
 	})
+	d.learnAttributes(o)
 	d.identifyPeers(o)
 	defer d.awaitPlaces(o)
 	d.enrichKernel(o)

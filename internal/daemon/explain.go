@@ -21,7 +21,7 @@ import (
 // while the process is raised (snapshot.Boost): the
 // snapshot waits for it, but no longer than explainLimit. What does not end by then
 // is left behind, and nothing is explained until it ends.
-func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, names func() *snapshot.Names) (*snapshot.Explanation, error) {
 	if d.explaining.late() {
 		return nil, errors.New("an earlier explanation has not ended")
 	}
@@ -46,7 +46,7 @@ func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, n *
 		thread <- tid
 		var a answer
 		a.err = d.guard.Mapped(guard.Explain, func() (err error) {
-			a.report, err = catalog.ExplainEvents(events, m, n)
+			a.report, err = catalog.ExplainEvents(events, m, names)
 			return err
 		})
 		end()
@@ -74,9 +74,9 @@ func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, n *
 
 // explainInline is snapshot.Options.Explain on the calling thread, which the
 // caller guards.
-func (d *daemon) explainInline(events *trace.Reader, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+func (d *daemon) explainInline(events *trace.Reader, m *snapshot.Meta, names func() *snapshot.Names) (*snapshot.Explanation, error) {
 	defer d.explaining.begin(unix.Gettid())()
-	return explanation(catalog.ExplainEvents(events, m, n))
+	return explanation(catalog.ExplainEvents(events, m, names))
 }
 
 func explanation(report *explain.Report, err error) (*snapshot.Explanation, error) {

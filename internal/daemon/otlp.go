@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -29,7 +28,7 @@ func (d *daemon) sendOTLP(c *config.OTLP) error {
 		d.exporting.replace(nil)
 		return nil
 	}
-	tls, err := otlpTLS(&c.TLS)
+	tls, err := clientTLS("otlp", &c.TLS)
 	if err != nil {
 		return err
 	}
@@ -55,27 +54,28 @@ func (d *daemon) sendOTLP(c *config.OTLP) error {
 	return nil
 }
 
-// otlpTLS reads the certificates; the client's is read again for each connection.
-func otlpTLS(c *config.OTLPTLS) (*tls.Config, error) {
+// clientTLS reads the certificates of a part of the configuration; the client's is read
+// again for each connection.
+func clientTLS(of string, c *config.ClientTLS) (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
 		pem, err := os.ReadFile(c.CA)
 		if err != nil {
-			return nil, fmt.Errorf("otlp.tls.ca: %w", err)
+			return nil, fmt.Errorf("%s.tls.ca: %w", of, err)
 		}
 		t.RootCAs = x509.NewCertPool()
 		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("otlp.tls.ca: %s has no certificate in PEM", c.CA)
+			return nil, fmt.Errorf("%s.tls.ca: %s has no certificate in PEM", of, c.CA)
 		}
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return nil, errors.New("set both otlp.tls.cert and otlp.tls.key, or neither")
+		return nil, fmt.Errorf("set both %[1]s.tls.cert and %[1]s.tls.key, or neither", of)
 	}
 	if c.Cert == "" {
 		return t, nil
 	}
 	if _, err := tls.LoadX509KeyPair(c.Cert, c.Key); err != nil {
-		return nil, fmt.Errorf("otlp.tls.cert, otlp.tls.key: %w", err)
+		return nil, fmt.Errorf("%[1]s.tls.cert, %[1]s.tls.key: %[2]w", of, err)
 	}
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)

@@ -73,7 +73,7 @@ func (d *daemon) logOutliers(ctx context.Context) error {
 }
 
 func (l *outlierLines) serve(ctx context.Context, outliers <-chan *events.Outlier, lost func() uint64) {
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	told := time.Now()
 	for {

@@ -26,6 +26,10 @@ func (d *daemon) apply(file []rules.Rule, settings overrides.Settings) error {
 		return err
 	}
 	d.triggers.Set(list)
+	if d.requests != nil {
+		d.requests.Set(list)
+	}
+	d.useDeclared(list)
 	before := d.rules
 	d.mu.Lock()
 	d.file, d.rules, d.settings = file, list, settings

@@ -196,10 +196,14 @@ func (d *daemon) awaitPlaces(o *events.Outlier) {
 func replacePeers(o *events.Outlier, with func(events.Peer) events.Peer) {
 	waker, onCPU, entry := o.Waker, o.OnCPU, o.EntryTask
 	if waker != nil {
-		waker = &events.Waker{Peer: with(waker.Peer), Context: waker.Context}
+		w := *waker
+		w.Peer = with(w.Peer)
+		waker = &w
 	}
 	if onCPU != nil {
-		onCPU = &events.OnCPU{Peer: with(onCPU.Peer), CPU: onCPU.CPU, RanNS: onCPU.RanNS}
+		c := *onCPU
+		c.Peer = with(c.Peer)
+		onCPU = &c
 	}
 	if entry != nil {
 		p := with(*entry)

@@ -28,6 +28,9 @@ func (d *daemon) limitOutliers(c *config.Config) error {
 		return err
 	}
 	d.triggers.SetRate(c.Outliers.Rate, c.Outliers.Burst)
+	if d.requests != nil {
+		d.requests.SetRate(c.Outliers.Rate, c.Outliers.Burst)
+	}
 	d.mu.Lock()
 	d.storms.Rate = c.Outliers.Rate
 	d.mu.Unlock()

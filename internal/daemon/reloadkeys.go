@@ -48,6 +48,7 @@ var liveKeys = []liveKey{
 		func(d *daemon, c *config.Config) error { return d.serveMetrics(&c.Metrics) }),
 	one("alerts", func(into, from *config.Config) { into.Alerts = from.Alerts },
 		func(d *daemon, c *config.Config) error { return d.serveAlerts(&c.Alerts) }),
+	one("peers", func(into, from *config.Config) { into.Peers = from.Peers }, (*daemon).usePeers),
 	one("otlp", func(into, from *config.Config) { into.OTLP = from.OTLP },
 		func(d *daemon, c *config.Config) error { return d.sendOTLP(&c.OTLP) }),
 	one("upload", func(into, from *config.Config) { into.Upload = from.Upload }, (*daemon).sendSnapshots),

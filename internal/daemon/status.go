@@ -54,9 +54,8 @@ func (d *daemon) Status(context.Context) api.Status {
 	d.mu.Unlock()
 	s.OTLP = d.otlpStatus()
 	s.Upload = d.uploadStatus()
-	if d.contexts != nil {
-		s.Activities = &api.ActivitiesStatus{Publishers: d.contexts.Publishers()}
-	}
+	s.Activities = d.activitiesStatus()
+	s.Peers = d.peersStatus()
 	s.Pins = d.pinStatus()
 	calls := d.kernel.CallFunctions()
 	s.Calls32 = calls32(&calls)
@@ -99,7 +98,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 		}
 		d.addDistribution(&info, r, distributions)
 		d.addOverrides(&info, r, &k, distributions)
-		if why := cmp.Or(inactive[r.Name], d.triggerError(r)); why != nil {
+		if why := cmp.Or(inactive[r.Name], d.triggerError(r), d.activityError(r), d.peerError(r)); why != nil {
 			info.Inactive = why.Error()
 		} else {
 			info.Attaching = attaching(r, &calls)
@@ -138,6 +137,8 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		// Of the others nobody knows which rule would have wanted what found no slot: any of its tracker.
 		if r.Track == rules.Trigger {
 			add("trigger_lost", r.Name, r.Track, d.triggerLost(r), "messages came faster than they were read. kmsg, oom: boot with a larger log_buf_len; coredump: processes die in masses")
+		} else if r.Track == rules.Activity {
+			// it has no table: see requestLosses
 		} else if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
 			for _, l := range kinds.PairLosses {
 				add(l.Cause, r.Name, r.Track, l.Count(&p), l.Advice)
@@ -169,6 +170,8 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	d.mu.Unlock()
 	list = append(list, d.otlpLosses(names)...)
 	list = append(list, d.uploadLosses(names)...)
+	list = append(list, d.peerLosses()...)
+	list = append(list, d.declaredLosses()...)
 	var refused uint64
 	for _, cpu := range c.CPUs {
 		refused += cpu.RecordLost
@@ -185,6 +188,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	add("message_lost", "", "", c.Messages, "user stacks, progress stacks or requests did not fit the ring buffer: raise outliers.buffer")
 	add("switch_unseen", "", "", c.Unseen, "this kernel skipped tracepoints of context switches or wake-ups; their outliers were missed")
 	list = append(list, d.histogramLosses(c)...)
+	list = append(list, d.requestLosses()...)
 	add("sample_unusable", "", "", d.outliers.unusable.Load(), "the daemon could not decode samples of the kernel side: see the log, and please report this")
 	add("outlier_stale", "", "", c.Stale, "thresholds were set 256 times before the outliers were read: set them less often")
 	s := d.symbols.Stats()

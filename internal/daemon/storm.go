@@ -15,18 +15,47 @@ import (
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
+// stormCalm is how often rules are looked at while no outlier comes, and how long after
+// the last one that is.
+const stormCalm = time.Second
+
+// outlierCame has rules looked at soon. It does not block.
+func (d *daemon) outlierCame() {
+	select {
+	case d.came <- struct{}{}:
+	default:
+	}
+}
+
 // watchStorms pauses rules that fire far too often and resumes them later.
 func (d *daemon) watchStorms(ctx context.Context) error {
-	tick := time.NewTicker(overrides.StormWindow)
-	defer tick.Stop()
-	for {
+	timer := time.NewTimer(stormCalm)
+	defer timer.Stop()
+	var last time.Time // when an outlier came
+	for calm := true; ; {
+		came := d.came
+		if !calm { // looked at soon, however many come
+			came = nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
-			if err := d.checkStorms(time.Now()); err != nil {
+		case <-came:
+			last, calm = time.Now(), false
+			timer.Reset(overrides.StormWindow)
+		case now := <-timer.C:
+			if err := d.checkStorms(now); err != nil {
 				d.log.Warn("pause rules that fire too often", zap.Error(err))
 			}
+			if len(d.came) > 0 {
+				<-d.came
+				last = now
+			}
+			wait := overrides.StormWindow
+			if calm = now.Sub(last) >= stormCalm; calm {
+				wait = stormCalm
+			}
+			timer.Reset(wait)
 		}
 	}
 }

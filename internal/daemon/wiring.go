@@ -16,7 +16,11 @@ import (
 // newPipeline connects the pipeline to the other parts.
 func (d *daemon) newPipeline() *pipeline {
 	p := &pipeline{
-		read:   func() (*events.Outlier, error) { return d.kernel.Read() },
+		read: func() (*events.Outlier, error) {
+			o, err := d.kernel.Read()
+			d.outlierCame()
+			return o, err
+		},
 		submit: func(*events.Outlier) {},
 		enrich: d.enrich,
 		publish: func(o *events.Outlier) {

@@ -68,6 +68,9 @@ func running(s *api.Status) []Result {
 			add(*r)
 		}
 	}
+	if a := s.Activities; a != nil && a.Error != "" {
+		add(warn(noAccounts, a.Error, "see the daemon's log, then restart tailcam, or set activities.enabled: false").of("activities"))
+	}
 	results = append(results, cost(s.Cost)...)
 	for _, t := range s.Tables {
 		if t.Error != "" {

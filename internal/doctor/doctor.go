@@ -62,7 +62,9 @@ type Options struct {
 	LoadRules func(paths []string) ([]rules.Rule, error)
 	// CheckLoad loads and attaches rules on this kernel, then detaches them.
 	CheckLoad func(ctx context.Context, list []rules.Rule) (notes []string, err error)
-	Probes    func() ([]tracker.Probe, error)
+	// CheckActivities loads the kernel side of accounts with these groups, and takes it away.
+	CheckActivities func(groups []string) error
+	Probes          func() ([]tracker.Probe, error)
 	// Progress, if set, is called with the name of each check before it runs.
 	Progress func(check string)
 }
@@ -125,6 +127,7 @@ var checks = []check{
 	{"cgroup", fileLimit, only(checkCgroup)},
 	{"perf", fileLimit, only(checkPerf)},
 	{"load", loadLimit, checkLoad},
+	{"activities", loadLimit, only(checkActivities)},
 	{"snapshots", fileLimit, only(checkSnapshots)},
 	{"socket", fileLimit, only(checkSocket)},
 	{"unit", fileLimit, only(checkUnit)},

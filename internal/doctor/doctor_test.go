@@ -38,7 +38,8 @@ func machine(t *testing.T) *Options {
 			return rules.Parse("x.yaml", []byte("rules:\n  - {name: w, track: wakeup, threshold: 5ms}\n  - {name: b, track: block, threshold: 5ms}\n"),
 				&rules.LocalMachine{})
 		},
-		CheckLoad: func(context.Context, []rules.Rule) ([]string, error) { return nil, nil },
+		CheckLoad:       func(context.Context, []rules.Rule) ([]string, error) { return nil, nil },
+		CheckActivities: func([]string) error { return nil },
 		Probes: func() ([]tracker.Probe, error) {
 			return []tracker.Probe{
 				{Name: "tp_btf:sched_switch", Trackers: []rules.Track{rules.Wakeup}, Available: true},
@@ -57,6 +58,7 @@ func TestRun(t *testing.T) {
 	r := Run(t.Context(), machine(t))
 	assert.Check(t, is.Equal(of(r, "load")[0].What, "2 rules loaded and attached on this kernel, then detached"))
 	assert.Check(t, is.Equal(of(r, "daemon")[0].Status, Warn))
+	assert.Check(t, is.Len(of(r, "activities"), 0), "they are not enabled")
 	assert.Check(t, strings.Contains(of(r, "snapshots")[0].What, "will be made"))
 	assert.Check(t, is.Equal(of(r, "hooks")[0].What, "1 of 1 available"))
 	for _, result := range r.Results {
@@ -107,6 +109,14 @@ func TestTrouble(t *testing.T) {
 				return nil, errors.New("refused\nverifier\nlog")
 			}
 		}, "load", Result{Status: Fail, What: "refused", Do: "bugtool"}},
+		{"activities", func(o *Options) {
+			o.Config = func() (config.Config, error) {
+				c := config.Default()
+				c.Activities.Enabled = true
+				return c, nil
+			}
+			o.CheckActivities = func([]string) error { return errors.New("no such tracepoint\nlog") }
+		}, "activities", Result{Status: Warn, What: "no accounts", Why: "no such tracepoint", Do: "activities.enabled: false"}},
 		{"note", func(o *Options) {
 			o.CheckLoad = func(context.Context, []rules.Rule) ([]string, error) { return []string{"rule b: not here"}, nil }
 		}, "load", Result{Status: Warn, What: "inactive: rule b", Why: "not here", Do: "attach: all"}},
@@ -152,8 +162,9 @@ func TestRunning(t *testing.T) {
 			{Name: "fine"}, {Name: "i", Inactive: "no hook"}, {Name: "p", Paused: true}, {Name: "s", Shed: true},
 			{Name: "storm", Paused: true, Storm: &api.StormInfo{PerSecond: 900, ConsiderNS: 5e6}},
 		},
-		Losses: []api.Loss{{Cause: "ring_full", Count: 3, Rule: "p", Advice: "raise outliers.buffer"}, {Cause: "zero"}},
-		Tables: []api.TableStatus{{Name: "tasks", Error: "no memory"}},
+		Losses:     []api.Loss{{Cause: "ring_full", Count: 3, Rule: "p", Advice: "raise outliers.buffer"}, {Cause: "zero"}},
+		Tables:     []api.TableStatus{{Name: "tasks", Error: "no memory"}},
+		Activities: &api.ActivitiesStatus{Error: "activities are enabled, but"},
 	}
 	var got []string
 	for _, r := range running(s) {
@@ -164,7 +175,7 @@ func TestRunning(t *testing.T) {
 		"ok : pid 7, up ", "-older, this program ", "2 panics in decode | report it: tailcam bugtool", "the last reload did not apply everything | tailcam check --diff",
 		"warn rule i: inactive | add to a file in /etc/tailcam/rules.d: disable: [i]", "warn rule p: paused | tailcam resume p",
 		"warn rule s: shed | raise budget.cpu", "warn rule storm: paused automatically | tailcam threshold set storm 5ms",
-		"warn cost: shed: group irq", "warn losses: ring_full 3 p | raise outliers.buffer", "warn losses: the pending table tasks cannot grow",
+		"warn activities: no accounts of activities | see the daemon's log", "warn cost: shed: group irq", "warn losses: ring_full 3 p | raise outliers.buffer", "warn losses: the pending table tasks cannot grow",
 	} {
 		assert.Check(t, is.Contains(all, want))
 	}

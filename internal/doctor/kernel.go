@@ -179,6 +179,21 @@ func checkLoad(ctx context.Context, o *Options, f facts) (facts, []Result) {
 	return f, results
 }
 
+// checkActivities loads the kernel side of accounts, if they are enabled and no daemon has: see
+// running.
+func checkActivities(o *Options, f facts) []Result {
+	if f.cfg == nil || !f.cfg.Activities.Enabled || f.occupied || !f.privileged {
+		return nil
+	}
+	if err := o.CheckActivities(f.cfg.Activities.Groups); err != nil {
+		return []Result{warn(noAccounts, firstLine(err.Error()), "set activities.enabled: false; to report it: tailcam bugtool")}
+	}
+	return []Result{pass("accounts of activities loaded and attached on this kernel, then detached")}
+}
+
+// noAccounts is what is wrong where activities are enabled, and the kernel refuses them.
+const noAccounts = "no accounts of activities"
+
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line

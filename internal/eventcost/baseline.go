@@ -8,13 +8,14 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// baseline is an empty program: its run time is the overhead of measuring.
-type baseline struct {
+// Baseline is an empty program at the scheduler's switch: its run time is the overhead of measuring.
+type Baseline struct {
 	program *ebpf.Program
 	link    link.Link
 }
 
-func startBaseline() (*baseline, error) {
+// NewBaseline loads and attaches one. Needs kernel 5.5+.
+func NewBaseline() (*Baseline, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "tailcam_nothing", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_switch",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, License: "Dual BSD/GPL",
@@ -27,16 +28,17 @@ func startBaseline() (*baseline, error) {
 		_ = p.Close()
 		return nil, fmt.Errorf("attach an empty program: %w", err)
 	}
-	return &baseline{p, l}, nil
+	return &Baseline{p, l}, nil
 }
 
-func (e *baseline) close() {
+// Close detaches it.
+func (e *Baseline) Close() {
 	_ = e.link.Close()
 	_ = e.program.Close()
 }
 
-// perRun returns nanoseconds per run.
-func (e *baseline) perRun() (float64, error) {
+// PerRun returns nanoseconds per run, while BPF run-time statistics were enabled.
+func (e *Baseline) PerRun() (float64, error) {
 	s, err := e.program.Stats()
 	if err != nil {
 		return 0, fmt.Errorf("read the statistics of an empty program: %w", err)

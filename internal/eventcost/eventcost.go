@@ -99,11 +99,11 @@ func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 		return list, privilegeError(err)
 	}
 	defer kernel.Close() //nolint:errcheck // it is only measured
-	none, err := startBaseline()
+	none, err := NewBaseline()
 	if err != nil {
 		return list, privilegeError(err)
 	}
-	defer none.close()
+	defer none.Close()
 	if err := kernel.Attach(); err != nil {
 		return list, privilegeError(err)
 	}
@@ -118,7 +118,7 @@ func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 	}
 	took := time.Since(begin)
 	programs, err := kernel.ProgramStats()
-	base, errBase := none.perRun()
+	base, errBase := none.PerRun()
 	if err := errors.Join(err, errBase, statistics.Close(), ctx.Err()); err != nil {
 		return list, err
 	}
@@ -137,12 +137,13 @@ func addCosts(list []Event, programs []tracker.ProgramStats, base float64, took 
 		if at < 0 || i >= len(list) {
 			continue
 		}
-		list[i].Cost = newCost(programs[at].Runs, programs[at].RunTime, base, took)
+		list[i].Cost = NewCost(programs[at].Runs, programs[at].RunTime, base, took)
 	}
 	return nil
 }
 
-func newCost(runs uint64, ran time.Duration, base float64, took time.Duration) *Cost {
+// NewCost is the cost of a program that ran so often and so long; base: nanoseconds of an empty one.
+func NewCost(runs uint64, ran time.Duration, base float64, took time.Duration) *Cost {
 	p := &Cost{Events: runs, ForNS: took.Nanoseconds(), PerSecond: float64(runs) / took.Seconds()}
 	if runs > 0 {
 		p.NSGross = float64(ran.Nanoseconds()) / float64(runs)

@@ -43,14 +43,14 @@ func TestList(t *testing.T) {
 }
 
 func TestPrice(t *testing.T) {
-	p := newCost(1000, 150*time.Microsecond, 50, 500*time.Millisecond)
+	p := NewCost(1000, 150*time.Microsecond, 50, 500*time.Millisecond)
 	if want := (Cost{Events: 1000, ForNS: 5e8, PerSecond: 2000, NS: 100, NSGross: 150, CPUPercent: 0.02}); *p != want {
 		t.Errorf("%+v, want %+v", *p, want)
 	}
-	if p := newCost(0, 0, 50, time.Second); p.NS != 0 || p.CPUPercent != 0 {
+	if p := NewCost(0, 0, 50, time.Second); p.NS != 0 || p.CPUPercent != 0 {
 		t.Errorf("of nothing: %+v", *p)
 	}
-	if p := newCost(10, 10, 50, time.Second); p.NS != 0 {
+	if p := NewCost(10, 10, 50, time.Second); p.NS != 0 {
 		t.Errorf("less than nothing: %+v", *p)
 	}
 }

@@ -88,7 +88,7 @@ func quote(s string) string {
 // columns are those of the table that keys are in.
 var columns = map[Key]string{
 	Culprit: "culprit", Cause: "cause", Rule: "rule", Host: "host", Unit: "unit", Pod: "pod", Namespace: "namespace",
-	Container: "container", Version: "version", Kernel: "kernel", Release: "release",
+	Container: "container", Version: "version", Kernel: "kernel", Release: "release", Activity: "activity", Trace: "trace_id",
 }
 
 // blamed are the keys that an outlier has once it is explained.

@@ -31,13 +31,15 @@ const (
 	Pod       Key = "pod"
 	Namespace Key = "namespace"
 	Container Key = "container"
-	Version   Key = "version" // of tailcam
-	Kernel    Key = "kernel"  // its release
-	Release   Key = "release" // what the operator says that the host runs
+	Version   Key = "version"  // of tailcam
+	Kernel    Key = "kernel"   // its release
+	Release   Key = "release"  // what the operator says that the host runs
+	Activity  Key = "activity" // name of the request that the slow thread worked for
+	Trace     Key = "trace"    // its id
 )
 
 // Keys lists what Top groups by.
-var Keys = []Key{Culprit, Cause, Rule, Host, Unit, Pod, Namespace, Container, Version, Kernel, Release}
+var Keys = []Key{Culprit, Cause, Rule, Host, Unit, Pod, Namespace, Container, Version, Kernel, Release, Activity, Trace}
 
 // Releases lists the keys that a change can be traced to.
 var Releases = []Key{Release, Kernel, Version}

@@ -25,7 +25,7 @@ type loki struct{ *client }
 var labels = map[Key]string{
 	Culprit: "tailcam_explained_by", Cause: "tailcam_explained_cause", Rule: "tailcam_rule", Host: "host_name", Unit: "tailcam_task_unit",
 	Pod: "k8s_pod_name", Namespace: "k8s_namespace_name", Container: "container_name", Version: "service_version",
-	Kernel: "tailcam_kernel", Release: "deployment_id",
+	Kernel: "tailcam_kernel", Release: "deployment_id", Activity: "tailcam_activity_name", Trace: "trace_id",
 }
 
 const (

@@ -44,13 +44,14 @@ const (
 	Scrape                    // collecting metrics
 	Trigger                   // an event of a trigger's source
 	Upload                    // packing a snapshot, or a turn of the loop that does
+	Activities                // a scan of the activities of all processes
 
 	places
 )
 
 var names = [places]string{
 	"decode", "naming", "publish", "snapshot", "explain", "trace_names", "action", "request",
-	"reload", "housekeeping", "helper", "span", "store", "scrape", "trigger", "upload",
+	"reload", "housekeeping", "helper", "span", "store", "scrape", "trigger", "upload", "activities",
 }
 
 // String returns the name used in status and logs.

@@ -29,6 +29,7 @@ const (
 	answerTime    = parseTime + 450*time.Millisecond
 	hedgeTime     = 150 * time.Millisecond // after which a second helper is asked for names only
 	checkInterval = 250 * time.Millisecond
+	calmInterval  = time.Second     // while none works
 	kernelRetry   = 5 * time.Minute // the kernel's debug file may be installed later
 	openerMemory  = 256 << 20       // more than needed, but threads count in full
 	closeTime     = time.Second
@@ -55,6 +56,7 @@ type Helper struct {
 
 	late, refused, killed, unsafe, remotes atomic.Uint64
 	cpu                                    atomic.Int64
+	asked                                  chan struct{} // somebody has asked since watch looked
 	closed                                 chan struct{}
 	ended                                  sync.WaitGroup
 }
@@ -79,7 +81,8 @@ func New(opts *Options) (*Helper, error) {
 		o.Log.Warn("helpers run with reduced confinement", zap.String("because", s.missing))
 	}
 	h := &Helper{
-		opts: o, log: o.Log, starter: s, accounts: newAccounts(), busy: map[int]chan struct{}{}, closed: make(chan struct{}),
+		opts: o, log: o.Log, starter: s, accounts: newAccounts(), busy: map[int]chan struct{}{},
+		asked: make(chan struct{}, 1), closed: make(chan struct{}),
 		kernel: symbols.New(&symbols.Options{NoLines: true}),
 	}
 	memory := max(o.Memory, minMemory)
@@ -103,18 +106,31 @@ func New(opts *Options) (*Helper, error) {
 
 func (h *Helper) lanes() []*lane { return []*lane{h.full, h.names, h.remote, h.reader} }
 
+// watch checks the helpers, less often while nobody asks and none works: each look wakes a
+// CPU, whatever it finds.
 func (h *Helper) watch() {
 	defer h.ended.Done()
-	tick := time.NewTicker(checkInterval)
-	defer tick.Stop()
+	timer := time.NewTimer(checkInterval)
+	defer timer.Stop()
+	calm := false
 	for {
 		select {
 		case <-h.closed:
 			return
-		case now := <-tick.C:
+		case <-h.asked:
+			if calm {
+				calm = false
+				timer.Reset(checkInterval)
+			}
+		case now := <-timer.C:
 			for _, l := range h.lanes() {
 				_ = h.opts.Guard.Do(guard.Helper, func() error { l.check(now); return nil }) // logs its errors
 			}
+			wait := checkInterval
+			if calm = !slices.ContainsFunc(h.lanes(), (*lane).works); calm {
+				wait = calmInterval
+			}
+			timer.Reset(wait)
 		}
 	}
 }

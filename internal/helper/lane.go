@@ -57,6 +57,15 @@ func (l *lane) current() *worker {
 	return l.w
 }
 
+// works reports whether the helper has something to do, for a request or of its own.
+func (l *lane) works() bool {
+	if len(l.turn) > 0 {
+		return true
+	}
+	w := l.current()
+	return w != nil && len(w.active()) > 0
+}
+
 func (l *lane) set(w *worker) {
 	l.mu.Lock()
 	l.w = w
@@ -74,6 +83,10 @@ func (l *lane) ask(q *request, who []payer, deadline time.Time, limit time.Durat
 		defer func() { <-l.turn }()
 	case <-timer.C:
 		return message{}, errBusy
+	}
+	select {
+	case l.h.asked <- struct{}{}:
+	default:
 	}
 	for retried := false; ; retried = true {
 		var m message

@@ -23,6 +23,7 @@ const (
 
 	reqThreadLocal = 10 // a thread-local variable of a process; parser
 	reqWords       = 11 // words of memory of a process, at addrs; reader
+	reqContextKeys = 12 // which attributes of contexts a process has of those in path, with NULs between; reader
 )
 
 // request is a message from the daemon to a helper.

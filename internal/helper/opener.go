@@ -108,6 +108,8 @@ func serveReader(fd int, hello string) error {
 			}
 		case q.kind == reqWords:
 			m.addrs, err = readWords(&q)
+		case q.kind == reqContextKeys:
+			m.addrs, err = contextKeys(&q)
 		case q.kind == reqCmdline:
 			m.text, err = cmdline(q.pid, q.start)
 		case q.kind == reqCmdlines && len(q.addrs)%2 == 0:

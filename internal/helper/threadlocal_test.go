@@ -32,6 +32,12 @@ func TestThreadLocal(t *testing.T) {
 	assert.Check(t, is.ErrorIs(err, symbols.ErrNoThreadLocal), "this process")
 	_, _, err = h.Words(p.PID(), 16)
 	assert.Check(t, err != nil, "nothing is mapped there")
+	keys, program, err := h.ContextKeys(p.PID(), []string{"http.route", "unknown", "http.request.method"})
+	assert.NilError(t, err)
+	assert.Check(t, is.DeepEqual(keys, []string{"", "http.route", "http.request.method"}), "of user.id, http.route, http.request.method")
+	assert.Check(t, is.Equal(program, image))
+	_, _, err = h.ContextKeys(os.Getpid(), []string{"http.route"})
+	assert.Check(t, is.ErrorContains(err, "publishes no process context"))
 	p.Go()
 	p.End()
 }

@@ -3,7 +3,7 @@
 // that only passes by. docs/metrics.md lists every metric.
 //
 // The number of series depends on the rules, trackers and causes of loss alone: no
-// label has what processes choose, but for at most 16 classes a rule.
+// label has what processes choose, but for at most 16 classes a rule and 256 names of activities.
 package metrics
 
 import (
@@ -234,14 +234,25 @@ func (c *collector) delayMetrics(s *scrape) error {
 		return err
 	}
 	rules := map[string][]*api.HistogramInfo{}
+	activities := map[string]*delayCounts{}
 	for i := range list {
-		if h := &list[i]; h.Rule == "" {
+		switch h := &list[i]; {
+		case h.Rule != "":
+			rules[h.Rule] = append(rules[h.Rule], h)
+		case h.By == api.ByName: // a bounded number, but of any names
+			name := className(h.Class)
+			if activities[name] == nil {
+				activities[name] = &delayCounts{}
+			}
+			activities[name].add(h)
+		default:
 			var all delayCounts
 			all.add(h)
 			s.add(all.metric(delays, h.Tracker))
-		} else {
-			rules[h.Rule] = append(rules[h.Rule], h)
 		}
+	}
+	for name, counts := range activities {
+		s.add(counts.metric(activitySeconds, name))
 	}
 	for rule := range c.classes {
 		if rules[rule] == nil {

@@ -41,6 +41,9 @@ var (
 	ruleDelays = distribution("rule_delay_seconds",
 		"All delays that a rule with a histogram is about, outliers or not.", "rule", "class")
 
+	activitySeconds = distribution("activity_seconds",
+		"Time from begin to end of activities that programs mark by tokens.", "activity")
+
 	outliers = counter("outliers_total",
 		"Outliers reported, by the limit that they passed.", "rule", "cause")
 	outlierSeconds = counter("outlier_seconds_total",
@@ -114,7 +117,7 @@ var (
 func list() []*definition {
 	return []*definition{
 		buildInfo,
-		delays, ruleDelays,
+		delays, ruleDelays, activitySeconds,
 		outliers, outlierSeconds, blamed,
 		ruleThreshold, ruleActive, rulePaused, ruleWorst, stuckWork,
 		snapshots, snapshotsStored, snapshotBytes, snapshotsPinned, snapshotsRemoved, unremovable,

@@ -84,6 +84,8 @@ func busy() *daemon {
 		},
 		histograms: []api.HistogramInfo{
 			api.NewHistogram(&h, api.HistogramInfo{Tracker: "wakeup"}),
+			api.NewHistogram(&h, api.HistogramInfo{Tracker: "activity", By: api.ByName, Class: "check\x1b[2J\"out"}),
+			api.NewHistogram(&h, api.HistogramInfo{Tracker: "activity", By: api.ByName, Class: `check\x1b[2J"out`}), // the same when it is shown
 			api.NewHistogram(&h, api.HistogramInfo{Rule: "wakeup", Tracker: "wakeup"}),
 			api.NewHistogram(&h, api.HistogramInfo{Rule: "wakeup", Tracker: "wakeup", By: "cgroup", Class: "/a"}),
 		},

@@ -25,7 +25,7 @@ const Path = "/metrics"
 
 // Bounds of what clients may cause.
 const (
-	maxConns      = 32 // further ones wait in the kernel's queue
+	maxConns      = 32 // unless ListenOptions says otherwise
 	maxScrapes    = 4  // in progress; more get status 503
 	scrapeTimeout = 10 * time.Second
 	headerTimeout = 5 * time.Second
@@ -47,6 +47,7 @@ type ListenOptions struct {
 	// basic authentication; empty: neither.
 	WebConfig string
 	Group     string      // may use a unix socket
+	Conns     int         // at the same time; 0: 32. Further ones wait in the kernel's queue.
 	Log       *zap.Logger // nil: silent
 }
 
@@ -65,7 +66,7 @@ func Listen(opts *ListenOptions) (*Server, error) {
 	if s.log == nil {
 		s.log = zap.NewNop()
 	}
-	s.opts.Key = cmp.Or(opts.Key, "metrics")
+	s.opts.Key, s.opts.Conns = cmp.Or(opts.Key, "metrics"), cmp.Or(opts.Conns, maxConns)
 	if err := web.Validate(opts.WebConfig); err != nil {
 		return nil, fmt.Errorf("%s.web_config %s: %w", s.opts.Key, opts.WebConfig, err)
 	}
@@ -129,7 +130,7 @@ func (s *Server) ServeHandler(ctx context.Context, handler http.Handler) error {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		failed <- web.Serve(netutil.LimitListener(s.listener, maxConns), srv,
+		failed <- web.Serve(netutil.LimitListener(s.listener, s.opts.Conns), srv,
 			&web.FlagConfig{WebConfigFile: &s.opts.WebConfig}, slog.New(slog.NewTextHandler(quiet.Writer(), nil)))
 	}()
 	select {

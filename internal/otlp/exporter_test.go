@@ -40,11 +40,12 @@ func outlier(rule string, n int) *events.Outlier {
 	return &events.Outlier{
 		ID: fmt.Sprintf("%s-%d", rule, n), Seq: uint64(n), Time: time.Unix(1, 5), Rule: rule, Track: "syscall", Cause: events.CauseThreshold,
 		DelayNS: 48e6, ThresholdNS: 5e6, Key: map[string]uint64{"request": 1<<63 + 1, "tid": 7}, CPU: 3,
-		Task:     events.Task{PID: 6, TID: 7, Comm: "ev\nil\xff\x1b[2J\u202e", UID: 1000, Cgroup: "/a\n\xfe", Cmdline: "mysql --password=secret"},
-		Stacks:   events.Stacks{Kernel: []string{"schedule+0x1", "do_nanosleep+0x2"}},
-		Labels:   map[string]any{"traceparent": trace, "what": "\xff\xff", "long": strings.Repeat("é", maxString)},
-		Syscall:  &events.SyscallInfo{NR: 230, Name: "clock_nanosleep"},
-		Snapshot: nil,
+		Task:       events.Task{PID: 6, TID: 7, Comm: "ev\nil\xff\x1b[2J\u202e", UID: 1000, Cgroup: "/a\n\xfe", Cmdline: "mysql --password=secret"},
+		Stacks:     events.Stacks{Kernel: []string{"schedule+0x1", "do_nanosleep+0x2"}},
+		Attributes: map[string]string{"http.route": "/items\n\xff/{id}", "thread.id": "another"},
+		Labels:     map[string]any{"traceparent": trace, "what": "\xff\xff", "long": strings.Repeat("é", maxString)},
+		Syscall:    &events.SyscallInfo{NR: 230, Name: "clock_nanosleep"},
+		Snapshot:   nil,
 	}
 }
 
@@ -104,6 +105,7 @@ func TestLogs(t *testing.T) {
 			"tailcam.threshold_ns": int64(5e6), "tailcam.key.tid": int64(7), "tailcam.key.request": "9223372036854775809",
 			"tailcam.stacks.kernel": []any{"schedule+0x1", "do_nanosleep+0x2"}, "tailcam.syscall.name": "clock_nanosleep",
 			"tailcam.syscall.nr": int64(230), "tailcam.seq": int64(1), "tailcam.entry_cpu": int64(0),
+			"http.route": `/items\x0a\xff/{id}`, "tailcam.attributes.thread.id": "another",
 			"tailcam.labels.long": strings.Repeat("é", maxString/2), "tailcam.labels.what": "��",
 		} {
 			assert.Check(t, is.DeepEqual(want, r.Attributes[name]), name)

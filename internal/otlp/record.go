@@ -67,7 +67,25 @@ func logRecord(o *events.Outlier, observed time.Time) (*logspb.LogRecord, error)
 		add("system.device", stringValue(o.Block.Device))
 	}
 	flatten(prefix, fields, add)
+	addAttributes(r, o.Attributes)
 	return r, nil
+}
+
+// addAttributes adds what a program has published by the names that it has there, as the
+// operator chose them, but for those that the record has already.
+func addAttributes(r *logspb.LogRecord, list map[string]string) {
+	taken := func(name string) bool {
+		return slices.ContainsFunc(r.Attributes, func(a *commonpb.KeyValue) bool { return a.GetKey() == name })
+	}
+	for _, key := range slices.Sorted(maps.Keys(list)) {
+		name := clean(key)
+		if taken(name) {
+			name = prefix + "attributes." + name
+		}
+		if !taken(name) {
+			r.Attributes = append(r.Attributes, &commonpb.KeyValue{Key: name, Value: stringValue(list[key])})
+		}
+	}
 }
 
 // addPlace adds the container and the pod of a task. In Kubernetes, the name of a container
@@ -113,7 +131,7 @@ func splitImage(s string) (name, tag string) {
 // elsewhere are the fields that have names in the semantic conventions, or that are
 // not sent: command lines may have passwords, and source lines are in snapshots.
 var elsewhere = [][]string{
-	{"id"}, {"time"}, {"cpu"}, {"trace_id"}, {"span_id"}, {"block", "device"}, {"stacks", "sources"},
+	{"id"}, {"time"}, {"cpu"}, {"trace_id"}, {"span_id"}, {"attributes"}, {"block", "device"}, {"stacks", "sources"},
 	{"task", "pid"}, {"task", "tid"}, {"task", "comm"}, {"task", "uid"}, {"task", "cgroup"}, {"task", "container"},
 	{"task", "cmdline"}, {"task", "title"}, {"task", "runtime"}, {"task", "container_name"}, {"task", "pod"}, {"task", "namespace"},
 	{"task", "pod_uid"}, {"task", "workload"}, {"task", "image"},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -152,13 +151,23 @@ func readIn(dir *os.File, name string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: filepath.Join(dir.Name(), name), Err: gone(err)}
 	}
-	f := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name))
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, int64(limit)))
-	if errors.Is(err, unix.ESRCH) {
-		err = &fs.PathError{Op: "read", Path: f.Name(), Err: gone(unix.ESRCH)}
+	defer unix.Close(fd)    // only read from
+	var chunk [4 << 10]byte // nearly always enough
+	var text []byte
+	for len(text) < limit {
+		n, err := unix.Read(fd, chunk[:min(len(chunk), limit-len(text))])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return text, &fs.PathError{Op: "read", Path: filepath.Join(dir.Name(), name), Err: gone(err)}
+		}
+		if n == 0 {
+			break
+		}
+		text = append(text, chunk[:n]...)
 	}
-	return text, err
+	return text, nil
 }
 
 // gone converts ESRCH to fs.ErrNotExist.

@@ -46,14 +46,14 @@ type Connection struct {
 // limit permits.
 func (t *Table) Sockets(pids []int, limit time.Duration) []Sockets {
 	end := time.Now().Add(limit)
-	tables := map[string]map[uint64]socket{}
+	tables := socketTables{own: ownNamespace(), diag: &t.diag, of: map[string]map[uint64]socket{}}
 	var out []Sockets
 	for _, pid := range pids {
 		if !time.Now().Before(end) {
 			break
 		}
 		s, err := bounded(t, pid, "sockets", func() (Sockets, error) {
-			return readSockets(filepath.Join(t.opts.Proc, strconv.Itoa(pid)), pid, tables)
+			return readSockets(filepath.Join(t.opts.Proc, strconv.Itoa(pid)), pid, &tables)
 		})
 		if errors.Is(err, within.ErrTimeout) {
 			break // it may still use the tables
@@ -73,7 +73,30 @@ type socket struct {
 	path                        string
 }
 
-func readSockets(dir string, pid int, tables map[string]map[uint64]socket) (Sockets, error) {
+// socketTables are those of network namespaces, by the links to them.
+type socketTables struct {
+	own  string // this process's
+	diag *diag
+	of   map[string]map[uint64]socket
+}
+
+// get returns the table of a namespace, whose files are in dir; nil: there are too many.
+func (t *socketTables) get(space, dir string) map[uint64]socket {
+	table, known := t.of[space]
+	if known || len(t.of) >= maxSocketTables {
+		return table
+	}
+	if space == t.own {
+		table = socketTable(t.diag.each)
+	}
+	if table == nil {
+		table = socketTable(func(add func(uint64, socket)) error { return readSocketFiles(dir, add) })
+	}
+	t.of[space] = table
+	return table
+}
+
+func readSockets(dir string, pid int, tables *socketTables) (Sockets, error) {
 	s := Sockets{PID: pid}
 	inodes, partial, err := socketInodes(filepath.Join(dir, "fd"))
 	if err != nil || len(inodes) == 0 {
@@ -84,14 +107,7 @@ func readSockets(dir string, pid int, tables map[string]map[uint64]socket) (Sock
 	if err != nil {
 		return s, err
 	}
-	table, known := tables[space]
-	if !known {
-		if len(tables) >= maxSocketTables {
-			return s, nil
-		}
-		table = readSocketTables(filepath.Join(dir, "net"))
-		tables[space] = table
-	}
+	table := tables.get(space, filepath.Join(dir, "net"))
 	for _, inode := range inodes {
 		x, ok := table[inode]
 		switch {
@@ -137,21 +153,21 @@ func socketInodes(path string) (inodes []uint64, partial bool, err error) {
 	return slices.Compact(inodes), len(names) == maxSocketFiles, nil
 }
 
-// readSocketTables reads the sockets of a network namespace that listen or are connected, by
-// inode.
-func readSocketTables(dir string) map[uint64]socket {
+// socketTable collects the sockets of a network namespace that listen or are connected, by
+// inode; nil: not all could be listed.
+func socketTable(each func(add func(uint64, socket)) error) map[uint64]socket {
 	table := map[uint64]socket{}
-	add := func(inode uint64, s socket) {
+	err := each(func(inode uint64, s socket) {
 		if old, ok := table[inode]; ok || inode == 0 {
 			old.twice = true // names of UNIX sockets may contain newlines, and so forge lines
 			table[inode] = old
 			return
 		}
 		table[inode] = s
+	})
+	if err != nil {
+		return nil
 	}
-	eachLine(filepath.Join(dir, "tcp"), func(f []string) { addTCP(f, add) })
-	eachLine(filepath.Join(dir, "tcp6"), func(f []string) { addTCP(f, add) })
-	eachLine(filepath.Join(dir, "unix"), func(f []string) { addUNIX(f, add) })
 	ports, paths := map[uint16]bool{}, map[string]bool{}
 	for _, s := range table {
 		switch {
@@ -168,6 +184,14 @@ func readSocketTables(dir string) map[uint64]socket {
 		table[inode] = s
 	}
 	return table
+}
+
+// readSocketFiles calls add for each socket that the files of a network namespace list.
+func readSocketFiles(dir string, add func(uint64, socket)) error {
+	eachLine(filepath.Join(dir, "tcp"), func(f []string) { addTCP(f, add) })
+	eachLine(filepath.Join(dir, "tcp6"), func(f []string) { addTCP(f, add) })
+	eachLine(filepath.Join(dir, "unix"), func(f []string) { addUNIX(f, add) })
+	return nil
 }
 
 // eachLine calls add for the fields of each line but the first.

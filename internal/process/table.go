@@ -70,6 +70,7 @@ type Table struct {
 	trimming   sync.Mutex
 
 	hierarchy hierarchy
+	diag      diag
 }
 
 type remembered struct {

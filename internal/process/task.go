@@ -2,7 +2,6 @@ package process
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 )
@@ -26,18 +25,12 @@ var policies = map[int]string{
 
 const maxStatus = 16 << 10 // bytes of /proc/TID/status
 
-// readTask reads about a task, and in which state it was.
-func readTask(dir *os.File) (Task, *state, error) {
-	text, err := readIn(dir, "stat", maxStat)
+// read reads about the task what its stat does not tell.
+func (o *openTask) read() (Task, error) {
+	task, dir := o.task, o.dir
+	text, err := readIn(dir, "status", maxStatus)
 	if err != nil {
-		return Task{}, nil, err
-	}
-	task, before, err := parseTaskStat(text)
-	if err != nil {
-		return Task{}, nil, err
-	}
-	if text, err = readIn(dir, "status", maxStatus); err != nil {
-		return Task{}, nil, err
+		return Task{}, err
 	}
 	for line := range strings.Lines(string(text)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
@@ -49,22 +42,22 @@ func readTask(dir *os.File) (Task, *state, error) {
 		}
 	}
 	if task.PID <= 0 {
-		return Task{}, nil, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
+		return Task{}, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
 	}
 	text, err = readIn(dir, "cgroup", maxCgroups)
 	if err != nil {
-		return task, &before, nil //nolint:nilerr // without it the rest is still worth something
+		return task, nil //nolint:nilerr // without it the rest is still worth something
 	}
 	cpu, memory := clean(v1Cgroup(text, "cpu"), maxCmdline), clean(v1Cgroup(text, "memory"), maxCmdline)
 	if cpu == "" && memory == "" {
-		return task, &before, nil // they are of v2
+		return task, nil // they are of v2
 	}
 	// An exiting task has left its cgroups and shows the root.
 	now, err := stateOf(func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
 	if err == nil && !now.exiting {
 		task.CPUCgroup, task.MemoryCgroup = cpu, memory
 	}
-	return task, &before, nil //nolint:nilerr // as above
+	return task, nil //nolint:nilerr // as above
 }
 
 // parseTaskStat parses ppid, flags, nice, rt_priority and policy of proc(5), and what parseStat

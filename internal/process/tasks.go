@@ -79,12 +79,17 @@ type batch struct {
 }
 
 func (b *batch) read() struct{} {
-	read := b.table.cmdlines(b.tids)
-	for _, tid := range b.tids {
+	list := make([]openTask, len(b.tids))
+	for i, tid := range b.tids {
+		list[i] = b.table.openTask(tid)
+		defer list[i].dir.Close() // only read from, or nil
+	}
+	read := b.table.cmdlines(list)
+	for i := range list {
 		if time.Now().After(b.until) {
 			break
 		}
-		task, err := b.table.taskHere(tid, read)
+		task, err := b.table.taskHere(&list[i], read)
 		b.mu.Lock()
 		b.done++
 		if err == nil {
@@ -102,17 +107,39 @@ func (b *batch) progress() (int, []Task) {
 	return b.done, slices.Clip(b.found)
 }
 
+// openTask is a task whose directory is open, which stays that of this task, and its stat.
+type openTask struct {
+	tid  int
+	dir  *os.File
+	task Task
+	now  state
+	err  error
+}
+
+func (t *Table) openTask(tid int) (o openTask) {
+	o.tid = tid
+	if o.dir, o.err = os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid))); o.err != nil {
+		o.task, o.err = t.exited(tid, o.err)
+		return o
+	}
+	var text []byte
+	if text, o.err = readIn(o.dir, "stat", maxStat); o.err == nil {
+		o.task, o.now, o.err = parseTaskStat(text)
+	}
+	return o
+}
+
 // taskHere reads about a task in the calling goroutine, without a timeout.
-func (t *Table) taskHere(tid int, cmdlines map[Started]string) (Task, error) {
-	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
+func (t *Table) taskHere(o *openTask, cmdlines map[Started]string) (Task, error) {
+	if o.err != nil || o.task.Exited {
+		return o.task, o.err
+	}
+	tid, dir := o.tid, o.dir
+	task, err := o.read()
 	if err != nil {
 		return t.exited(tid, err)
 	}
-	defer dir.Close()
-	task, now, err := readTask(dir)
-	if err != nil {
-		return Task{}, err
-	}
+	now := &o.now
 	task.TID = tid
 	if task.PID != tid {
 		now = nil
@@ -169,19 +196,15 @@ func (t *Table) identityHere(pid int, dir *os.File, now *state, cmdlines map[Sta
 }
 
 // cmdlines reads uncached command lines of processes with Options.Cmdlines.
-func (t *Table) cmdlines(tids []int) map[Started]string {
+func (t *Table) cmdlines(list []openTask) map[Started]string {
 	if t.opts.Cmdlines == nil {
 		return nil
 	}
 	var wanted []Started
-	for _, tid := range tids {
-		text, err := os.ReadFile(filepath.Join(t.opts.Proc, strconv.Itoa(tid), "stat"))
-		if err != nil {
-			continue // exited
-		}
-		now, err := parseStat(text)
+	for i := range list {
+		tid, now := list[i].tid, &list[i].now
 		known, ok := t.identities.Load(tid)
-		if err != nil || now.kernel || now.exiting || ok && known.life == now.life && time.Now().Before(known.until) {
+		if list[i].err != nil || list[i].task.Exited || now.kernel || now.exiting || ok && known.life == now.life && time.Now().Before(known.until) {
 			continue
 		}
 		wanted = append(wanted, Started{tid, now.start})

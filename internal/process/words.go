@@ -27,16 +27,25 @@ func Words(pid int, addrs ...uint64) (words []uint64, image Image, err error) {
 	}
 	words = make([]uint64, len(addrs))
 	for i, at := range addrs {
-		buf := unsafe.Slice((*byte)(unsafe.Pointer(&words[i])), 8)
-		n, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &buf[0], Len: 8}}, []unix.RemoteIovec{{Base: uintptr(at), Len: 8}}, 0)
-		if err == nil && n != len(buf) {
-			err = unix.EFAULT
-		}
-		if err != nil {
-			return nil, Image{}, fmt.Errorf("read its memory: %w", err)
+		if err := Read(pid, at, unsafe.Slice((*byte)(unsafe.Pointer(&words[i])), 8)); err != nil {
+			return nil, Image{}, err
 		}
 	}
 	return words, image, nil
+}
+
+// Read fills a buffer, which must not be empty, from a process's memory. It may hang, as Words
+// may. Needs CAP_SYS_PTRACE.
+func Read(pid int, at uint64, to []byte) error {
+	n, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &to[0], Len: uint64(len(to))}},
+		[]unix.RemoteIovec{{Base: uintptr(at), Len: len(to)}}, 0)
+	if err == nil && n != len(to) {
+		err = unix.EFAULT
+	}
+	if err != nil {
+		return fmt.Errorf("read its memory: %w", err)
+	}
+	return nil
 }
 
 // parseImage reads /proc/PID/stat, whose addresses are 0 or 1 for those who may not see them.

@@ -29,13 +29,14 @@ import (
 
 // planted are the names that must not be found in a redacted pack.
 var planted = map[string]string{
+	"request": "Planted-Request", "requesttext": "planted-cart-42", "traceid": "4bf92f3577b34da6a3ce929d0e0e4736",
 	"comm": "acme-billing", "hog": "acme-hog", "child": "acmechild", "thread": "acmeio", "exited": "acmegone",
 	"title": "acme: report for 10.20.30.40", "argument": "--password=hunter22", "query": "customer=4711",
 	"path": "/home/annabel/invoices/2026.db", "user": "annabel", "ipv4": "10.20.30.40", "ipv6": "fd00:ac:3e::17", "mac": "52:54:00:ac:3e:99",
 	"host": "acmeprod17", "boot": "3d0f1a5e-7777-4f13-9f43-acacacacacac", "unit": "acme-billing.service", "image": "registry.acme.test/billing:7", "group": "acmegroup.slice",
 	"container": "acacacac0123456789acacac0123456789acacac0123456789acacac01234567", "pod": "billing-7f", "namespace": "acmetenants",
 	"label": "SELECT * FROM acmeorders", "spankey": "acmeorder-99", "source": "/src/acme/ledger.c", "library": "libacmeledger.so.1",
-	"reason": "acme asked why", "log": "acme in an action's log", "workload": "acmeteam", "rulefile": "/etc/acme/rules.yaml",
+	"reason": "acme asked why", "log": "acme in an action's log", "workload": "acmeteam", "route": "/acmeroute/4711", "trace": "acacacac4bf92f3577b34da6a3ce929d", "rulefile": "/etc/acme/rules.yaml",
 	"run": "/opt/acme/notify", "address": "3735928559", "peer": "10.99.88.77:50312",
 }
 
@@ -97,7 +98,7 @@ func plant(t testing.TB) string {
 	o := events.Outlier{
 		ID: "a-1", Rule: "slow", Track: "syscall", Cause: events.CauseThreshold, DelayNS: 17_000_000, ThresholdNS: 1000, Key: map[string]uint64{"tid": 10, "saddr": address},
 		Task: task, StartMono: start + 500_000, EndMono: start + 17_500_000, Time: time.Unix(1_795_000_000, 0).UTC(), State: "interruptible",
-		Waker: &events.Waker{Peer: events.Peer{PID: 11, TID: 11, Comm: p["hog"]}, Context: "softirq NET_RX"},
+		Waker: &events.Waker{Peer: events.Peer{PID: 11, TID: 11, Comm: p["hog"]}, Context: "softirq NET_RX", TraceID: p["trace"], SpanID: p["trace"][:16]},
 		Stacks: events.Stacks{
 			Kernel: []string{"schedule+0x10", "ksys_read+0x6f", "nf_hook [nf_tables]"},
 			User: []string{"read+0xe (libc.so.6)", "main+0x20 (" + p["comm"] + ")", "post+0x1 (" + p["library"] + ")",
@@ -105,8 +106,9 @@ func plant(t testing.TB) string {
 			Sources: &events.Sources{User: []events.Source{{File: p["source"], Line: 3, Inlined: []events.Inlined{{Function: "fill", File: p["source"]}}}}},
 		},
 		Syscall: &events.SyscallInfo{NR: 0, Name: "read"}, Labels: map[string]any{"sql": p["label"], "customer": p["query"], "peer": address},
-		Span:      &events.SpanInfo{Key: p["spankey"], Begin: events.Peer{PID: 11, TID: 11, Comm: p["thread"], Identity: &events.Identity{Title: p["title"]}}},
-		Explained: &events.Explained{Verdict: p["comm"] + " waited behind " + p["hog"], By: p["hog"]},
+		Attributes: map[string]string{"http.route": p["route"], p["route"]: "x"},
+		Span:       &events.SpanInfo{Key: p["spankey"], Begin: events.Peer{PID: 11, TID: 11, Comm: p["thread"], Identity: &events.Identity{Title: p["title"]}}},
+		Explained:  &events.Explained{Verdict: p["comm"] + " waited behind " + p["hog"], By: p["hog"]},
 	}
 	meta := snapshot.Meta{
 		Version: snapshot.Version, ID: filepath.Base(dir), Rule: "slow", Reason: p["reason"], Time: o.Time,
@@ -122,6 +124,10 @@ func plant(t testing.TB) string {
 	}
 	names := snapshot.Names{
 		Sockets: []snapshot.ProcessSockets{{PID: 10, Accepted: 1, Connections: []snapshot.Connection{{Local: p["ipv4"] + ":80", Remote: p["peer"], Accepted: true}}}},
+		Activities: []snapshot.CarriedActivity{{
+			Token: "1.9.1", Name: p["request"], Text: p["requesttext"], TraceID: p["traceid"], SpanID: "00f067aa0ba902b7",
+			Carried: []snapshot.CarriedTime{{TID: 11, FromMonoNS: start, ToMonoNS: start + 20_000_000}},
+		}},
 		Version: snapshot.NamesVersion, Functions: map[string]string{"0xffffffff81000000": "hrtimer_wakeup"}, Devices: map[string]string{"8:0": "sda"},
 		Tasks: []snapshot.NamedTask{
 			{TID: 10, PID: 10, Comm: p["comm"], Cmdline: task.Cmdline, Title: p["title"], Cgroup: task.Cgroup, Container: p["container"], Policy: "SCHED_OTHER", Place: task.Place},
@@ -238,6 +244,8 @@ func TestPlanted(t *testing.T) {
 			assert.Check(t, a.Path[j].FromMonoNS == b.Path[j].FromMonoNS && a.Path[j].ToMonoNS == b.Path[j].ToMonoNS && a.Path[j].State == b.Path[j].State)
 		}
 	}
+	assert.Check(t, is.Contains(want.Outliers[0].Verdict, planted["request"]))
+	assert.Check(t, is.Contains(got.Outliers[0].Verdict, ", token 1.9.1, trace "))
 	o := m.Outliers[0]
 	assert.Check(t, is.Contains(got.Outliers[0].Verdict, o.Task.Title), "the verdict has the pseudonym")
 	assert.Check(t, is.Equal(o.Explained.Verdict, got.Outliers[0].Verdict))

@@ -25,7 +25,7 @@ func (c *copier) value(v any, parent, key string) any {
 			if k == "explained" {
 				continue // written anew
 			}
-			if key == "labels" || key == "workload" {
+			if slices.Contains(free, key) {
 				name = c.p.Name(redact.Labels, k)
 			}
 			out[name] = c.value(v[k], key, k)
@@ -45,10 +45,13 @@ func (c *copier) value(v any, parent, key string) any {
 	return v
 }
 
+// free are the objects whose keys and values programs and people chose.
+var free = []string{"attributes", "labels", "workload"}
+
 // kept are the keys of strings that name nobody: words of tailcam's, times, ids, rules.
 // A key may have the one before it in front.
 var kept = []string{
-	"abi", "arch", "attach", "cause", "checksums", "confidence", "end", "flags", "from", "histogram.by", "host.kernel", "host.kernel_version", "id", "op", "on", "on_duplicate",
+	"abi", "activities.token", "activity.token", "arch", "attach", "cause", "checksums", "confidence", "end", "flags", "from", "histogram.by", "host.kernel", "host.kernel_version", "id", "op", "on", "on_duplicate",
 	"part", "phase", "policy", "rule", "rules.name", "rules.stacks", "runtime", "snapshot", "stage", "state", "syscall.name",
 	"tailcam", "thread", "time", "to", "track", "trigger.source", "usual.of", "vector",
 }
@@ -56,7 +59,7 @@ var kept = []string{
 // texts are those of tailcam's sentences, in which names may stand, and of names that the
 // kernel and its drivers chose.
 var texts = []string{
-	"block.device", "context", "irq.name", "notes", "origin", "queue", "stages.what", "user_missing", "work.queue",
+	"activity.account", "block.device", "context", "irq.name", "notes", "origin", "queue", "stages.what", "user_missing", "work.queue",
 }
 
 // text replaces one string.
@@ -65,7 +68,7 @@ func (c *copier) text(s, parent, key string) string {
 	switch {
 	case parent == "settings", parent == "limits":
 		return c.setting(s)
-	case parent == "labels" || parent == "workload" || parent == "span" && key == "key":
+	case slices.Contains(free, parent) || parent == "span" && key == "key", (parent == "activity" || parent == "activities") && (key == "name" || key == "text"):
 		return c.p.Name(redact.Labels, s)
 	case parent == "devices", is(texts), key == "reason" && strings.HasPrefix(s, "outlier of rule "):
 		return c.p.Text(s)
@@ -119,7 +122,7 @@ func (c *copier) number(n json.Number, parent, key string) json.Number {
 	switch {
 	case strings.TrimPrefix(key, "not_") == "uid":
 		kind = redact.Users
-	case parent == "labels", parent == "key" && !slices.Contains(keys, key):
+	case parent == "activity" && key == "value", parent == "labels", parent == "key" && !slices.Contains(keys, key):
 	default:
 		return n
 	}

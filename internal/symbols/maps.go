@@ -85,6 +85,18 @@ func scanMaps(r io.Reader, yield func(mapping) bool) error {
 	return scan.Err()
 }
 
+// MappingsNamed returns where the first mappings start whose names are wanted, most of them
+// at most.
+func MappingsNamed(maps io.Reader, most int, wanted func(name string) bool) (starts []uint64, err error) {
+	err = scanMaps(maps, func(m mapping) bool {
+		if wanted(m.name) {
+			starts = append(starts, m.start)
+		}
+		return len(starts) < most
+	})
+	return starts, err
+}
+
 // parseMapping parses "start-end perms offset dev inode name".
 func parseMapping(line string) (mapping, error) {
 	bad := func(what string) (mapping, error) {

@@ -3,7 +3,9 @@ package term
 import (
 	"fmt"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,8 +73,12 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 	if o.Span != nil && !o.Span.Begin.Is(&o.Task) {
 		d.add("started by", Peer(o.Span.Begin))
 	}
+	d.activity(o)
 	if o.TraceID != "" {
 		d.add("trace", Clean(o.TraceID)+", span "+Clean(o.SpanID))
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Attributes)) {
+		d.add("attribute", Clean(key)+": "+Clean(o.Attributes[key]))
 	}
 	if o.Cause != events.CauseTrigger { // that has none
 		d.add("cpu", cpus(o))
@@ -124,6 +130,8 @@ func what(o *events.Outlier) string {
 		return pairWhat(o)
 	case o.Span != nil:
 		return "span " + Clean(o.Span.Key)
+	case o.Track == "activity" && o.Activity != nil:
+		return "worked for " + activityName(o.Activity)
 	case o.Chain != nil:
 		return chainWhat(o.Chain)
 	case o.Track == "syscall" && o.Syscall != nil:
@@ -308,17 +316,25 @@ func where(p events.Peer, slow *events.Task) string {
 
 func (d details) wait(o *events.Outlier) {
 	if o.Waker != nil {
-		d.add("woken by", Waker(o.Waker)+where(o.Waker.Peer, &o.Task))
+		d.add("woken by", Waker(o.Waker)+where(o.Waker.Peer, &o.Task)+inTrace(o.Waker.TraceID))
 	}
 	if o.Work != nil && o.Work.QueuedBy != nil {
 		d.add("queued by", Waker(o.Work.QueuedBy))
 	}
 	if o.OnCPU != nil {
-		d.add("ran instead", fmt.Sprintf("%s%s for %s on cpu %d", Peer(o.OnCPU.Peer), where(o.OnCPU.Peer, &o.Task), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
+		d.add("ran instead", fmt.Sprintf("%s%s for %s on cpu %d", Peer(o.OnCPU.Peer), where(o.OnCPU.Peer, &o.Task), Duration(o.OnCPU.RanNS), o.OnCPU.CPU)+inTrace(o.OnCPU.TraceID))
 	}
 	if o.Track == "offcpu" && o.RunnableNS > 0 {
 		d.add("runnable", Duration(o.RunnableNS)+" of that, waiting for a CPU")
 	}
+}
+
+// inTrace says what another task worked for; "": not known.
+func inTrace(id string) string {
+	if id == "" {
+		return ""
+	}
+	return ", in trace " + Clean(id)
 }
 
 // Waker writes who woke a task: another task, or an interrupt on top of one.

@@ -274,6 +274,9 @@ func stepText(s *explain.Step) string {
 	if s.Why != "" {
 		text += ", " + term.Clean(s.Why)
 	}
+	if s.Activity != nil {
+		text += ", for " + term.Clean(s.Activity.Words())
+	}
 	return text
 }
 

@@ -270,6 +270,12 @@ func partText(p *explain.Part) string {
 	if p.Reason != "" {
 		words += ": " + term.Clean(p.Reason)
 	}
+	if p.Activity != nil {
+		words += ", for " + term.Clean(p.Activity.Words())
+	}
+	if e := p.Evicted; e != nil && e.Activity != nil {
+		words += ", evicted for " + term.Clean(e.Activity.Words())
+	}
 	if p.Count > 1 {
 		words += fmt.Sprintf(", %s times", term.Count(uint64(p.Count)))
 	}

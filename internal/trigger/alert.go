@@ -19,25 +19,25 @@ type Alert struct {
 	Summary     string // of its annotations; empty: none
 }
 
-// maxSeenAlerts bounds how many alerts a rule remembers.
-const maxSeenAlerts = 1024
+// maxSeen bounds how many alerts or traces a rule remembers.
+const maxSeen = 1024
 
-// seenAlerts are those that a rule has taken: Alertmanager sends an alert again and again
-// while it fires. The oldest is forgotten first.
-type seenAlerts struct {
+// seen are the alerts or traces that a rule has taken: Alertmanager sends an alert again and
+// again while it fires, and a trace may be slow on many hosts. The oldest is forgotten first.
+type seen struct {
 	keys  map[string]bool
 	order []string
 }
 
-// isNew reports whether an alert was not seen before, and remembers it.
-func (s *seenAlerts) isNew(key string) bool {
+// isNew reports whether one was not seen before, and remembers it.
+func (s *seen) isNew(key string) bool {
 	if s.keys[key] {
 		return false
 	}
 	if s.keys == nil {
 		s.keys = map[string]bool{}
 	}
-	if len(s.order) >= maxSeenAlerts {
+	if len(s.order) >= maxSeen {
 		delete(s.keys, s.order[0])
 		s.order = s.order[1:]
 	}
@@ -70,7 +70,7 @@ func (e *Engine) Alert(a *Alert) (wanted, fired int) {
 	key := a.Fingerprint + a.StartsAt.UTC().Format(time.RFC3339Nano)
 	for _, w := range list {
 		w.mu.Lock()
-		fresh := w.alerts.isNew(key)
+		fresh := w.seen.isNew(key)
 		w.mu.Unlock()
 		if fresh && e.fire(w, a.event()) {
 			fired++

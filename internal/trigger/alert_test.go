@@ -49,11 +49,11 @@ func TestAlert(t *testing.T) {
 
 // TestManyAlerts: alerts take bounded memory, and long ones have short reasons.
 func TestManyAlerts(t *testing.T) {
-	var s seenAlerts
-	for i := range 5 * maxSeenAlerts {
+	var s seen
+	for i := range 5 * maxSeen {
 		assert.Assert(t, s.isNew(fmt.Sprint(i)) && !s.isNew(fmt.Sprint(i)))
 	}
-	assert.Check(t, len(s.keys) == maxSeenAlerts && len(s.order) == maxSeenAlerts)
+	assert.Check(t, len(s.keys) == maxSeen && len(s.order) == maxSeen)
 	a := Alert{Summary: strings.Repeat("ä", 1<<20), Labels: map[string]string{"alertname": strings.Repeat("x", 1<<20)}}
 	assert.Check(t, len(a.event().Reason) <= maxNotice+len("…"))
 }

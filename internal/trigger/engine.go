@@ -1,6 +1,6 @@
 // Package trigger watches what the rules of track trigger name: pressure stall
 // information, the kernel's log, health checks, core dumps, alerts, promises about
-// distributions. Each rule has a goroutine of its own, so that a source
+// distributions, other hosts' outliers. Each rule has a goroutine of its own, so that a source
 // that does not answer holds up no other.
 package trigger
 
@@ -16,6 +16,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Pauses after a source has failed.
@@ -27,7 +28,7 @@ const (
 // Options configure an Engine. Fire is required.
 type Options struct {
 	// Fire takes what a rule wants reported. It is called on the goroutine of the
-	// rule's source, or of Alert, which waits for it.
+	// rule's source, or of Alert or Peer, which wait for it.
 	Fire func(*Firing)
 	// CgroupDir returns the directory of a cgroup v2 path; nil: the usual mount point.
 	CgroupDir func(path string) (string, error)
@@ -49,6 +50,11 @@ type Event struct {
 	Limit  time.Duration // that Time has passed; 0: none
 	Task   *Task         // that it names; nil: none
 	Target *rules.Target // that it describes, for rules without one; nil: none
+
+	TraceID, SpanID string               // of what Task did; empty: unknown
+	Activity        *events.ActivityInfo // that Task worked for; nil: unknown
+	Peer            *events.PeerOutlier  // that it is about; nil: none
+	With            []*Event             // the same of further tasks, for the same snapshot
 }
 
 // Task is a task as a source names it. The task may be gone.
@@ -110,7 +116,7 @@ type watch struct {
 	outliers  *rate.Limiter
 	snapshots *rate.Limiter
 	skipped   uint64 // snapshots since the last one
-	alerts    seenAlerts
+	seen      seen
 }
 
 // New returns an engine that watches nothing until Run.
@@ -276,6 +282,8 @@ func (e *Engine) open(spec *rules.TriggerSpec, lost func(uint64)) (source, error
 		return alerts{}, nil
 	case spec.SLO != nil:
 		return newSLO(spec.SLO, e.opts.Delays), nil
+	case spec.Trace != nil:
+		return traces{}, nil
 	}
 	return openKmsg(spec.Kmsg, lost)
 }
@@ -301,7 +309,7 @@ func (w *watch) take(ev *Event, now time.Time) *Firing {
 		w.state.Limited++
 		return nil
 	}
-	w.state.Outliers++
+	w.state.Outliers += uint64(1 + len(ev.With))
 	w.state.WorstNS = max(w.state.WorstNS, int64(ev.Time))
 	rule := w.rule
 	f := &Firing{Event: ev, Rule: &rule}
