@@ -239,6 +239,8 @@ func (w *walker) taskWake(t *task, p piece, full *segment, name string) piece {
 		w.kernelWake(&p, waker, t.tid)
 	case full.wake.signal:
 		p.wait = waitSignal
+	case isFileLock(name):
+		p.cause, p.wait, p.evidence = Locked, waitFileLock, byUnlock
 	case isFutex(name) || full.futex.Known():
 		w.futexWake(&p, full, name)
 	}
@@ -281,7 +283,10 @@ func isSleep(call string) bool { return call == "nanosleep" || call == "clock_na
 // workPieces explains a wait ended by a work item.
 func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 	x := wk.work
-	p.cause, p.by = WorkQueue, w.m.whoWork(x)
+	if f := w.m.flushed(x, p.task); f != nil {
+		x = f
+	}
+	p.cause, p.by, p.item = WorkQueue, w.m.whoWork(x), x
 	start := min(max(x.start, p.from), p.to)
 	queued := start
 	if x.queued > 0 {
@@ -296,8 +301,9 @@ func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 		if x.queued == 0 {
 			q.from = from
 		}
-		if by := w.m.runningAhead(x, q.from, q.to); by != nil {
-			q.by, q.why, q.evidence = by, "its work "+w.m.workName(x.function)+" waited in the queue behind other work", byQueueOrder
+		if ahead := w.m.runningAhead(x, q.from, q.to); ahead != nil {
+			q.by, q.item = w.m.whoWork(ahead), ahead
+			q.why, q.evidence = "its work "+w.m.workName(x.function)+" waited in the queue behind other work", byQueueOrder
 		}
 		w.descend(&q, wk.tid)
 		out = w.add(out, q)
@@ -308,6 +314,21 @@ func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 		out = w.add(out, p)
 	}
 	return out
+}
+
+// flushed returns the work item that a task has waited for if the one that woke it only says that
+// this is over: the same worker runs it right afterwards (kernel/workqueue.c,
+// insert_wq_barrier()).
+func (m *model) flushed(x *work, waiter int) *work {
+	t := m.tasks[x.worker]
+	if x.queued != 0 || t == nil || m.function(x.function) != "wq_barrier_func" {
+		return nil
+	}
+	i := sort.Search(len(t.works), func(i int) bool { return t.works[i].end > x.start })
+	if i == 0 || t.works[i-1].queuer != waiter || t.works[i-1].queued == 0 {
+		return nil
+	}
+	return t.works[i-1]
 }
 
 // beforeQueued explains the part of a wait before its work item was queued, by what
@@ -323,9 +344,12 @@ func (w *walker) beforeQueued(out []piece, p piece, x *work, queued uint64) []pi
 	return w.wakePieces(out, t, p, &segment{from: p.from, to: queued, wake: x.by}, trace.CallNone, "")
 }
 
+// maxAhead bounds the work items of a queue that are looked at for one that waited.
+const maxAhead = 1 << 12
+
 // runningAhead returns the work item of the same queue or worker that ran longest in an
 // interval.
-func (m *model) runningAhead(x *work, from, to uint64) *Who {
+func (m *model) runningAhead(x *work, from, to uint64) *work {
 	var list []*work
 	if x.queue != "" {
 		list = m.queues[x.queue]
@@ -334,8 +358,7 @@ func (m *model) runningAhead(x *work, from, to uint64) *Who {
 	best, most := (*work)(nil), uint64(0)
 	scan := func(list []*work) {
 		i := sort.Search(len(list), func(i int) bool { return list[i].end > from })
-		for ; i < len(list) && list[i].start < to; i++ {
-			o := list[i]
+		for _, o := range list[i:min(len(list), i+maxAhead)] { // in order of their ends: one that began before may follow
 			if lo, hi := max(o.start, from), min(o.end, to); o != x && hi > lo && hi-lo > most {
 				best, most = o, hi-lo
 			}
@@ -344,10 +367,7 @@ func (m *model) runningAhead(x *work, from, to uint64) *Who {
 	if scan(list); best == nil && t != nil {
 		scan(t.works)
 	}
-	if best == nil {
-		return nil
-	}
-	return m.whoWork(best)
+	return best
 }
 
 func (m *model) workName(function uint64) string {

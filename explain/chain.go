@@ -81,11 +81,11 @@ func (w *walker) links(r *Result, first *group) string {
 			}
 			continue
 		case i == last && last > maxLinks:
-			b.WriteString(", the last of which " + l.words() + l.siteText() + l.behalf())
+			b.WriteString(", the last of which " + l.words() + l.siteText() + l.behalf() + l.activity() + l.evicted())
 		case !before.cause.encloses():
-			b.WriteString(", which " + l.words() + l.siteText() + l.behalf())
+			b.WriteString(", which " + l.words() + l.siteText() + l.behalf() + l.activity() + l.evicted())
 		case l.parts[0].By != before.parts[0].By: // otherwise it says the same again
-			b.WriteString(", where it " + l.words() + l.siteText() + l.behalf())
+			b.WriteString(", where it " + l.words() + l.siteText() + l.behalf() + l.activity() + l.evicted())
 		}
 		if l.cut {
 			fmt.Fprintf(&b, " (what is deeper than %d levels is not followed)", maxDepth)

@@ -162,7 +162,7 @@ func (m *model) whoSlow(o *Outlier) *Who {
 	switch m.fillTaskInfo(&w); {
 	case o.TID == 0 && o.Track == "workqueue":
 		w.Name = "a softirq" // where work without a worker runs
-	case o.TID == 0 && o.Track == "trigger":
+	case o.TID == 0 && (o.Track == "trigger" || o.Track == "activity"):
 		w.Name = "no target"
 	case o.TID == 0:
 		w.Name = "the idle task"

@@ -46,6 +46,8 @@ const (
 	byGap
 	byWakeAlone
 	byThaw
+	bySpinning
+	byTakeOver
 )
 
 // evidences says how sure each is, and why.
@@ -84,6 +86,8 @@ var evidences = [...]struct {
 	byGap:            {Inferred, "records of some CPU are missing, on which it may have run meanwhile"},
 	byWakeAlone:      {Inferred, "a timer woke it, and how it went to sleep is not recorded"},
 	byThaw:           {Inferred, "it was frozen when its sleep ended, since when is not recorded"},
+	bySpinning:       {Inferred, "it woke the task that samples found spinning for the lock"},
+	byTakeOver:       {Inferred, "no thread carried its token, until that one did"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

@@ -46,6 +46,10 @@ type Outlier struct {
 	Loose bool
 	// Began is the other thread in which such work began; "": unknown or the same.
 	Began string
+	// Account is where the time of an activity went, in words, of all its threads.
+	Account string
+	// Token of the activity that the outlier is, or that its task worked for, if known.
+	Token string
 	// Labels of a declared pair, such as its query.
 	Labels map[string]string
 }
@@ -92,6 +96,8 @@ type Names struct {
 	Limit   func(cgroup, name string) string
 	// Sockets are those of a process, shortly after the end of the trace.
 	Sockets func(pid int) (Sockets, bool)
+	// Activities are those that tasks worked for.
+	Activities func() []Carried
 }
 
 // Interval is in nanoseconds of CLOCK_MONOTONIC.
@@ -176,7 +182,8 @@ func (m *model) explain(o *Outlier) Result {
 	r.Confidence = confidence(&r)
 	w.recognise(&r, pieces)
 	w.onBehalfOf(&r, pieces)
-	r.Path = steps(m, pieces)
+	w.activities(&r, pieces)
+	r.Path = w.steps(pieces)
 	attach(r.Path, o.Stacks, o.End)
 	r.Verdict = w.verdict(&r, pieces)
 	r.Advice = w.advice(&r)
@@ -198,7 +205,12 @@ func (w *walker) all() []piece {
 	case "workqueue":
 		return w.workItemPieces()
 	case "trigger":
-		return w.triggerPieces()
+		return w.triggerPieces("the trigger has no target")
+	case "activity":
+		if pieces, ok := w.requestPieces(); ok {
+			return pieces
+		}
+		return w.triggerPieces("no thread was seen to carry it")
 	}
 	return w.threadPieces()
 }

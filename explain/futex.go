@@ -45,6 +45,7 @@ const (
 	waitKernelRT
 	waitKernelSpin
 	waitKernelLock
+	waitFileLock
 )
 
 // waits says what each is called in JSON and to people.
@@ -84,6 +85,7 @@ var waits = [...]struct{ name, words string }{
 	waitKernelRT:    {"kernel_rt_mutex", "an rt_mutex of the kernel"},
 	waitKernelSpin:  {"kernel_spinlock", "a spinlock of the kernel"},
 	waitKernelLock:  {"kernel_lock", "a lock of the kernel"},
+	waitFileLock:    {"file_lock", "a lock of a file"},
 }
 
 // waitOf returns the wait of a name in JSON.
@@ -123,6 +125,11 @@ func lockKind(flags uint32) wait {
 }
 
 func isFutex(call string) bool { return call == "futex" || strings.HasPrefix(call, "futex_wait") }
+
+// isFileLock reports whether a task that waits for another one in a system call waits for a
+// lock of a file: in fcntl, with F_SETLKW or F_OFD_SETLKW, as all else there takes locks of the
+// kernel or returns at once (do_fcntl of the kernel).
+func isFileLock(call string) bool { return call == "flock" || call == "fcntl" || call == "fcntl64" }
 
 // isLock reports whether somebody holds what is waited for.
 func (w wait) isLock() bool { return w == waitMutex || w == waitPIMutex || w >= waitKernelMutex }

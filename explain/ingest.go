@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"bytes"
 	"cmp"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -113,7 +114,10 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 		}
 	}
 	m.startRun(c, ev.Time, b.NextTID, b.NextPrio)
-	c.lastRequest, c.current, c.protocol.at, c.receivedAt = nil, b.NextTID, 0, 0
+	c.lastRequest, c.current, c.receivedAt = nil, b.NextTID, 0
+	if !bytes.HasPrefix(b.NextComm[:], []byte("ksoftirqd/")) { // where the same softirqs go on
+		c.protocol.at, c.letOutAt = 0, 0
+	}
 	if b.NextTID != 0 {
 		m.switchIn(ev, c, b)
 	}
@@ -213,6 +217,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if w.protocol = c.afterProtocol(w); w.protocol != nil {
 		w.local = false // whom the timer interrupted sent nothing
 	}
+	w.local = w.local && !c.afterLetOut(w)
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {
 	case ev.Type == trace.SchedWakeupNew:
@@ -223,6 +228,9 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		return
 	case s != nil && s.state == running:
 		t.earlyWake = w
+		if w.ctx == nil && w.tid != 0 && w.at > m.from && m.reserve() {
+			t.letGo = append(t.letGo, w)
+		}
 		return
 	case len(t.segments) == 0 && ev.Time > m.coveredFrom:
 		m.transition(t, m.coveredFrom, segment{state: blocked, call: trace.CallNone, cpu: int32(b.TargetCPU)})

@@ -37,6 +37,7 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 		}
 	case trace.Hrtimer:
 		if ev.Type == trace.HrtimerEntry {
+			m.ingestLetOut(ev, c, &b)
 			m.push(c, ev.Time, frame{context: m.context(context{kind: KindTimer, hr: true, function: b.Function})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindTimer && f.hr })

@@ -25,14 +25,24 @@ const (
 func (c *cpu) noteSilence(at uint64, idle bool) {
 	if c.lastEvent > 0 && at > c.lastEvent+minSilence && !idle {
 		if len(c.silences) >= maxSilences {
-			// Longer ones are more likely steals; old ones are useless.
-			c.silences = slices.DeleteFunc(c.silences, func(h silence) bool { return h.to+stealDelay < at })
-			slices.SortFunc(c.silences, func(a, b silence) int { return cmp.Compare(b.length(), a.length()) })
-			c.silences = c.silences[:min(len(c.silences), maxSilences/2)]
+			c.dropSilences(at)
 		}
 		c.silences = append(c.silences, silence{c.lastEvent, at})
 	}
 	c.lastEvent = at
+}
+
+// dropSilences drops half of them at least: longer ones are more likely steals, and old ones are
+// useless.
+func (c *cpu) dropSilences(at uint64) {
+	var lengths [maxSilences]uint64
+	for i, h := range c.silences {
+		lengths[i] = h.length()
+	}
+	slices.Sort(lengths[:])
+	median := lengths[maxSilences/2]
+	c.silences = slices.DeleteFunc(c.silences, func(h silence) bool { return h.to+stealDelay < at || h.length() < median })
+	c.silences = slices.Delete(c.silences, 0, max(0, len(c.silences)-maxSilences/2)) // of the same length
 }
 
 // ingestSteal attributes stolen time to the silences of its period: a stolen CPU

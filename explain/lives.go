@@ -163,6 +163,9 @@ func (m *model) publish(r *Report) {
 	part := func(p *Part) {
 		who(p.By)
 		behalf(p.Behalf)
+		if p.Evicted != nil {
+			who(p.Evicted.By)
+		}
 	}
 	for i := range r.Outliers {
 		o := &r.Outliers[i]

@@ -80,6 +80,7 @@ type task struct {
 	segments    []segment
 	before      []waited // the last waits for input before these; a few
 	earlyWake   *wake    // arrived while it was still running
+	letGo       []*wake  // by tasks, while it was running, in order
 	carried     []frame  // softirqs it takes along when it leaves a CPU (real-time kernels)
 	work        *work    // in progress
 	works       []*work  // completed, in order
@@ -188,6 +189,7 @@ type cpu struct {
 	quota         []quota
 	idles         []idleState
 	protocol      protocolTimer // the last one since a switch; at 0: none
+	letOutAt      uint64        // when packets that had been held back were sent, since a switch; 0: none were
 	received      frame         // the last packet since a switch, received outside a softirq that is recorded
 	receivedAt    uint64
 }
@@ -279,19 +281,23 @@ type model struct {
 	gaps           []Interval      // in which records of some CPU are missing, in order
 	socketsKnown   bool            // timers of TCP say what they are for
 	protocols      map[uint64]wait // protocolTimers, by address
+	letOut         map[uint64]bool // letOutTimers, by address
 
-	cpuCache  [64]*cpu   // cpus by number
-	taskCache [256]*task // recently used tasks
-	culprits  map[whoKey]*Who
-	contexts  map[contextKey]*context
-	wakes     []wake // block allocation
-	taskInfos map[int]*TaskInfo
-	labelled  []*Outlier      // declared pairs of threads that have labels
-	roles     map[[2]int]role // of a process for another
-	replies   map[int][]reply // by who woke; nil: not computed
-	inputs    [1 << 10]int8   // system calls that wait for input: 1; not: -1
-	sites     map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match
-	history   *history // nil: nothing is compared
+	cpuCache   [64]*cpu   // cpus by number
+	taskCache  [256]*task // recently used tasks
+	culprits   map[whoKey]*Who
+	contexts   map[contextKey]*context
+	wakes      []wake // block allocation
+	taskInfos  map[int]*TaskInfo
+	activities []Carried         // set with carried
+	refaults   map[int][]refault // pages that threads read again; set with carried
+	carried    map[int][]carried // by thread; nil: not asked for yet
+	labelled   []*Outlier        // declared pairs of threads that have labels
+	roles      map[[2]int]role   // of a process for another
+	replies    map[int][]reply   // by who woke; nil: not computed
+	inputs     [1 << 10]int8     // system calls that wait for input: 1; not: -1
+	sites      map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match
+	history    *history // nil: nothing is compared
 }
 
 func (c call) bounds() (from, to uint64)         { return c.from, c.to }
@@ -304,7 +310,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOut: map[uint64]bool{},
 	}
 	for i := range outliers {
 		for _, v := range outliers[i].Key {

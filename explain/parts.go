@@ -84,7 +84,8 @@ func countPieces(pieces []piece) int {
 }
 
 // steps lists the path in order of time; deeper steps follow the one they explain.
-func steps(m *model, pieces []piece) []Step {
+func (w *walker) steps(pieces []piece) []Step {
+	m := w.m
 	out := []Step{}
 	share := min(max(allSteps/max(len(m.outlierTimes), 1), minSteps), maxSteps)
 	own, each := share/4, maxBelowSteps
@@ -102,6 +103,7 @@ func steps(m *model, pieces []piece) []Step {
 			if p.site.Site != nil {
 				step.Site = Site{Function: p.site.Function, Words: p.site.Words}
 			}
+			step.Activity = w.stepActivity(p)
 			if p.stack != nil {
 				step.Stack = m.frames(&p.stack.Stack)
 			}

@@ -75,7 +75,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	case Timer:
 		return d + timerWords(p.wait, p.why)
 	case ProtocolTimer:
-		return d + " until " + protocolWords(p.wait, first.By.Name) + inParens(p.why)
+		return d + " until " + protocolWords(p.wait, first.By.Name) + g.protocolToo() + inParens(p.why)
 	case Limited:
 		return d + " held up by " + limitWords(p.wait, name) + inParens(p.why)
 	case Network:
@@ -94,6 +94,16 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " stopped by " + name + inParens(p.why)
 	}
 	return d + " unexplained: " + first.Reason
+}
+
+// protocolToo says what another timer of TCP did, if there was one of another kind.
+func (g *group) protocolToo() string {
+	for i := range g.parts[1:] {
+		if p := &g.parts[1+i]; p.Wait != g.parts[0].Wait {
+			return " and until " + protocolWords(waitOf(p.Wait), p.By.Name)
+		}
+	}
+	return ""
 }
 
 // taskNames names the tasks that had the CPU.

@@ -89,11 +89,47 @@ func (c *cpu) afterProtocol(w *wake) *protocolTimer {
 	return nil
 }
 
+// letOutTimers are the functions of timers with which the kernel sends packets that it has held
+// back: of a queueing discipline (net/sched/sch_api.c), and TCP's pacing.
+var letOutTimers = map[string]bool{"qdisc_watchdog": true, "tcp_pace_kick": true}
+
+// ingestLetOut notes that packets are sent that had been held back. For how long is not recorded.
+func (m *model) ingestLetOut(ev *trace.Event, c *cpu, b *trace.Hrtimer) {
+	is, known := m.letOut[b.Function]
+	if !known {
+		is = letOutTimers[m.function(b.Function)]
+		if len(m.letOut) < maxOpen {
+			m.letOut[b.Function] = is
+		}
+	}
+	if is {
+		c.letOutAt = ev.Time
+	}
+}
+
+// afterLetOut reports whether a packet that wakes a task was probably one of these, which the
+// task that had the CPU did not send.
+func (c *cpu) afterLetOut(w *wake) bool {
+	return c.letOutAt != 0 && w.at-c.letOutAt <= sameSoftirq
+}
+
 // protocolWait explains the part of a wait before a timer of TCP expired that led to its
-// end, and moves p behind it.
+// end, and moves p behind it. The answer to what was sent again may wait for a timer as well.
 func (w *walker) protocolWait(out []piece, t *task, p *piece, full *segment, call string) []piece {
 	x, crowded, e := t.protocolTimer(full)
-	if x == nil || x.at <= p.from {
+	if x == nil {
+		return out
+	}
+	out = w.untilProtocol(out, p, x, crowded, e, call)
+	if last := full.wake.protocol; last != nil && last.at > x.at {
+		out = w.untilProtocol(out, p, last, nil, byTimerBefore, call)
+	}
+	return out
+}
+
+// untilProtocol explains the part of a wait before a timer of TCP, and moves p behind it.
+func (w *walker) untilProtocol(out []piece, p *piece, x, crowded *protocolTimer, e evidence, call string) []piece {
+	if x.at <= p.from {
 		return out
 	}
 	q := *p

@@ -62,6 +62,8 @@ type Result struct {
 	PatternWhy string  `json:"pattern_why,omitempty"`
 	// Behalf is for whom the slow task was at work itself.
 	Behalf *Behalf `json:"behalf,omitempty"`
+	// Activity is the request that the slow task worked for, if a token says so.
+	Activity *Activity `json:"activity,omitempty"`
 	// Without is how long it might have taken without those who were most in its way.
 	Without *Without `json:"without,omitempty"`
 	// Before is how long the same work took a moment ago, and what differs now.
@@ -104,6 +106,10 @@ type Part struct {
 	// Behalf is for whom the task By was at work while it was waited for, if it is a server,
 	// and that was not for one that waited.
 	Behalf *Behalf `json:"behalf,omitempty"`
+	// Activity is the request that By worked for meanwhile, or that had a work item queued.
+	Activity *Activity `json:"activity,omitempty"`
+	// Evicted is who had evicted what it waited for to be read again.
+	Evicted *Evicted `json:"evicted,omitempty"`
 	// Cut: in a chain, its culprit waited for others, which are not followed that deep.
 	Cut bool `json:"cut,omitempty"`
 }
@@ -125,7 +131,8 @@ type Step struct {
 	Wait       string     `json:"wait,omitempty"`  // as in Part
 	Confidence Confidence `json:"confidence,omitempty"`
 	Evidence   string     `json:"evidence,omitempty"`
-	Site       Site       `json:"site,omitzero"` // if blocked: where
+	Site       Site       `json:"site,omitzero"`      // if blocked: where
+	Activity   *Activity  `json:"activity,omitempty"` // that Task worked for
 	// Kernel stack of the task or its waker, innermost frame first, if the rule or the
 	// recorder's group wait records it.
 	Stack      []string `json:"stack,omitempty"`

@@ -91,7 +91,7 @@ func writeParts(line func(string, ...any), parts []Part, total int64) {
 		if p.Approximate {
 			times += "  (approximate: sampled)"
 		}
-		line("  %12s us %5.1f %%  %-14s %s%s%s", microseconds(p.NS), percent(p.NS, total), p.Cause, by, p.Behalf.text(p.NS), times)
+		line("  %12s us %5.1f %%  %-14s %s%s%s", microseconds(p.NS), percent(p.NS, total), p.Cause, by, p.Behalf.text(p.NS)+p.Activity.text(p.NS), times)
 	}
 	line("  %12s us in all", microseconds(total))
 }

@@ -20,6 +20,7 @@ const (
 	fnDispatch
 	fnAlarm
 	fnTimerFD
+	fnQdisc
 )
 
 var timerNames = func() Names {
@@ -30,7 +31,7 @@ var timerNames = func() Names {
 	n.Function = func(a uint64) string {
 		return map[uint64]string{
 			fnSleep: "hrtimer_wakeup", fnTimeout: "process_timeout", fnWrite: "tcp_write_timer", fnDelayedACK: "tcp_delack_timer",
-			fnIOCost: "iocg_waitq_timer_fn", fnDispatch: "blk_throtl_dispatch_work_fn", fnAlarm: "it_real_fn", fnTimerFD: "timerfd_tmrproc",
+			fnIOCost: "iocg_waitq_timer_fn", fnDispatch: "blk_throtl_dispatch_work_fn", fnAlarm: "it_real_fn", fnTimerFD: "timerfd_tmrproc", fnQdisc: "qdisc_watchdog",
 		}[a]
 	}
 	return n
@@ -135,6 +136,41 @@ func TestProtocolTimers(t *testing.T) {
 			name: "of another socket, on this machine", cause: ProtocolTimer, wait: "delayed_ack", says: "9.5 ms until TCP sent a delayed acknowledgement", not: "other 2",
 			trace: func(s *script) {
 				s.wait(sleeps(0), func(s *script) { s.expire(10500, fnDelayedACK, theirs, 0).receive(10520, 0, 0) })
+			},
+		},
+		{
+			name: "sent again, and acknowledged late", cause: ProtocolTimer, wait: "data_again",
+			says: "9.5 ms until TCP sent data again to 10.0.0.7:80 and until TCP sent a delayed acknowledgement", not: "network",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) {
+					s.expire(9000, fnWrite, peer, 0).expire(10500, fnDelayedACK, theirs, 0).receive(10520, 0, 0)
+				})
+			},
+		},
+		{
+			name: "the softirqs went on in their thread", cause: ProtocolTimer, wait: "delayed_ack", says: "9.5 ms until TCP sent a delayed acknowledgement", not: "network",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) {
+					s.expire(10500, fnDelayedACK, theirs, 0)
+					s.swap(10510, 0, 0, third, trace.Switch{NextComm: trace.MakeComm("ksoftirqd/0")}).receive(10520, 0, third)
+					s.swap(10530, 0, third, 0, trace.Switch{})
+				})
+			},
+		},
+		{
+			name: "a queueing discipline lets it go, on top of a task", cause: Network, says: "waiting for the network", not: "other",
+			trace: func(s *script) {
+				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
+					add(10500, trace.HrtimerEntry, 0, other, trace.Hrtimer{Hrtimer: 1, Function: fnQdisc}).add(10501, trace.HrtimerExit, 0, other, trace.Hrtimer{Hrtimer: 1}).
+					receive(10520, 0, other).swap(11000, 0, other, victim, sleeps(0))
+			},
+		},
+		{
+			name: "it let one go long before", cause: Task, says: "waiting for other 2", not: "network",
+			trace: func(s *script) {
+				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
+					add(9500, trace.HrtimerEntry, 0, other, trace.Hrtimer{Hrtimer: 1, Function: fnQdisc}).add(9501, trace.HrtimerExit, 0, other, trace.Hrtimer{Hrtimer: 1}).
+					receive(10520, 0, other).swap(11000, 0, other, victim, sleeps(0))
 			},
 		},
 		{

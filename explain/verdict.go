@@ -12,7 +12,7 @@ import (
 // verdict summarizes in one sentence where the time went.
 func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
-	b.WriteString(r.Pattern.prefix() + w.subject(r) + w.ownLabels() + r.Behalf.text(r.DelayNS))
+	b.WriteString(r.Pattern.prefix() + w.subject(r) + w.ownLabels() + r.Behalf.text(r.DelayNS) + r.Activity.text(r.DelayNS))
 	approximate := false
 	for i, g := range named(r) {
 		if i == 0 {
@@ -20,7 +20,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 		} else {
 			b.WriteString(", ")
 		}
-		b.WriteString(w.phrase(&g, pieces) + g.siteText() + g.behalf())
+		b.WriteString(w.phrase(&g, pieces) + g.siteText() + g.behalf() + g.activity() + g.evicted())
 		approximate = approximate || slices.ContainsFunc(g.parts, func(p Part) bool { return p.Approximate })
 		if i == 0 && g.parts[0].Cause == r.Blame.Cause && g.parts[0].By == r.Blame.By {
 			b.WriteString(w.links(r, &g))
@@ -126,6 +126,12 @@ func (w *walker) subject(r *Result) string {
 			return fmt.Sprintf("softirq %s on CPU %d waited %s to run", o.Name, o.CPU, d)
 		}
 		return fmt.Sprintf("softirq %s kept CPU %d from %s for %s", o.Name, o.CPU, who, d)
+	}
+	if o.Track == "activity" && o.Account != "" && w.threads > 1 {
+		return fmt.Sprintf("%s. Through %d threads, at last %s", o.Account, w.threads, who)
+	}
+	if o.Track == "activity" && o.Account != "" {
+		return fmt.Sprintf("%s. In %s", o.Account, who)
 	}
 	if o.Cause == "trigger" && o.TID == 0 {
 		return fmt.Sprintf("rule %s saved the last %s", o.Rule, d)

@@ -32,6 +32,7 @@ type piece struct {
 	waker    *Who
 	stack    *stackAt        // blocked: at its end
 	site     waitsites.Match // blocked: where
+	item     *work           // by is this one
 	below    []piece
 }
 
@@ -50,6 +51,9 @@ type walker struct {
 	idles      []idle
 	idlesKnown bool
 	asked      int // see maxAsked
+	spun       map[*task][]spun
+	threads    int    // that the path of an activity goes through
+	own        string // token of the slow task's activity; "": none, or not known
 }
 
 // add appends a piece or extends the last one.
@@ -61,7 +65,7 @@ func (w *walker) add(list []piece, p piece) []piece {
 		l := &list[n-1]
 		if l.to == p.from && l.cause == p.cause && l.by == p.by && l.state == p.state && l.cpu == p.cpu &&
 			l.why == p.why && l.reason == p.reason && l.sampled == p.sampled && l.evidence == p.evidence && l.wait == p.wait && l.cut == p.cut &&
-			l.waker == p.waker && l.stack == p.stack && l.site == p.site && l.below == nil && p.below == nil {
+			l.waker == p.waker && l.stack == p.stack && l.site == p.site && l.item == p.item && l.below == nil && p.below == nil {
 			l.to = p.to
 			return list
 		}
@@ -175,12 +179,12 @@ func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {
 }
 
 // triggerPieces follows the target of a trigger, if it has one.
-func (w *walker) triggerPieces() []piece {
+func (w *walker) triggerPieces(nobody string) []piece {
 	o := w.outlier
 	if o.TID != 0 {
 		return w.follow(o.TID, o.Start, o.End)
 	}
-	return []piece{w.unexplained(0, o.Start, o.End, "the trigger has no target")}
+	return []piece{w.unexplained(0, o.Start, o.End, nobody)}
 }
 
 // workItemPieces follows the worker of a work item, if it has one.
@@ -305,7 +309,7 @@ func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piec
 			w.descend(&p, l.owner)
 		}
 		out = w.add(out, p)
-	}, func(from, to uint64) { out = w.splitUserKernel(out, t, n, from, to) })
+	}, func(from, to uint64) { out = w.splitSpins(out, t, n, from, to) })
 	return out
 }
 

@@ -165,7 +165,7 @@ func TestSnapshotIsBoosted(t *testing.T) {
 			written <- raised()
 			return trace.Write(dir, tr)
 		},
-		Explain: func(*trace.Reader, *Meta, *Names) (*Explanation, error) {
+		Explain: func(*trace.Reader, *Meta, func() *Names) (*Explanation, error) {
 			b.Refresh()
 			explained <- raised()
 			return &Explanation{JSON: map[string]any{}}, nil

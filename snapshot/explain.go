@@ -25,17 +25,13 @@ type ExplainedOutlier struct {
 
 // explain explains the outliers of a snapshot and adds the verdicts to them. An error
 // is noted in the snapshot.
-func (m *Manager) explain(t *trace.Trace, meta *Meta, names *Names) *Explanation {
+func (m *Manager) explain(events *trace.Reader, meta *Meta, names func() *Names) *Explanation {
 	none := &Explanation{JSON: map[string]any{"version": 1, "outliers": []any{}}}
 	if m.opts.Explain == nil {
 		return none
 	}
 	var e *Explanation
 	err := m.opts.Guard.Mapped(guard.Explain, func() (err error) {
-		events, err := t.Events()
-		if err != nil {
-			return err
-		}
 		e, err = m.opts.Explain(events, meta, names)
 		return err
 	})

@@ -61,7 +61,7 @@ func TestManagerHoldsGarbage(t *testing.T) {
 		held := make(chan bool, 1)
 		m, stop := running(t, Options{
 			Recorder: newMemRecorder(10), Store: testStore(t, StoreOptions{}), RTPriority: priority,
-			Explain: func(*trace.Reader, *Meta, *Names) (*Explanation, error) {
+			Explain: func(*trace.Reader, *Meta, func() *Names) (*Explanation, error) {
 				p, _ := collectorSays()
 				held <- p != percent
 				return &Explanation{}, nil

@@ -70,9 +70,13 @@ type Options struct {
 	// Names looks up the references of a trace and may take a second or two; nil: no
 	// names.
 	Names func(trace.References) Names
+	// Activities returns which activities tasks worked for between two times, in nanoseconds
+	// of CLOCK_MONOTONIC; nil: none.
+	Activities func(from, to uint64) []CarriedActivity
 	// Explain explains the outliers of m from the events of the trace, while that is
-	// written. An error is noted in the snapshot. Nil: no explanation.
-	Explain func(events *trace.Reader, m *Meta, n *Names) (*Explanation, error)
+	// written; names waits until they have been looked up. An error is noted in the snapshot.
+	// Nil: no explanation.
+	Explain func(events *trace.Reader, m *Meta, names func() *Names) (*Explanation, error)
 	// Usual adds to outliers what such delays usually are; nil: it is not told.
 	Usual func([]events.Outlier)
 	// Shed tells what the recorder and the rules did without between two times of
@@ -222,7 +226,7 @@ func (m *Manager) Submit(o *events.Outlier, r *rules.Rule) string {
 		return ""
 	}
 	after := max(r.Snapshot.After, minAfter)
-	from, to := uint64(0), o.EndMono+uint64(after)
+	from, to := uint64(0), max(o.EndMono+uint64(after), o.KeepUntil)
 	if b := uint64(max(r.Snapshot.Before, 0)); b > 0 && o.StartMono > b {
 		from = o.StartMono - b
 	}

@@ -67,8 +67,8 @@ func (s *Store) Enforce() {
 // removeRetryInterval is the pause before a failed removal is tried again.
 const removeRetryInterval = time.Minute
 
-// retain enforces the policy, making room for one more snapshot if that is not nil;
-// refresh measures some of those on disk anew. Snapshots that cannot be removed do not count, so
+// retain enforces the policy, making room for one more snapshot if that is not nil and has
+// none; refresh measures some of those on disk anew. Snapshots that cannot be removed do not count, so
 // that newer ones are not removed in their place. Errors are logged. Runs on the store's
 // thread; requires s.dirMu.
 func (s *Store) retain(more *storedSnapshot, refresh bool) {
@@ -88,6 +88,9 @@ func (s *Store) retain(more *storedSnapshot, refresh bool) {
 	}
 	if more != nil {
 		all = append(all, *more)
+		if s.roomFor(all, keep, more.bytes) {
+			return
+		}
 	}
 	p := newPlan(all, keep, false)
 	for k, why := p.next(); k != nil; k, why = p.next() {
@@ -111,6 +114,16 @@ func (s *Store) retain(more *storedSnapshot, refresh bool) {
 		s.mu.Unlock()
 		s.log.Info("removed a snapshot", zap.String("snapshot", name), zap.String("limit", why))
 	}
+}
+
+// roomFor reports whether all of these fit on the disk and into keep.bytes, the last one, which
+// is still to be written, included. Other limits then wait until it is complete.
+func (s *Store) roomFor(all []storedSnapshot, keep Retention, more uint64) bool {
+	var bytes uint64
+	for i := range all {
+		bytes += all[i].bytes
+	}
+	return (keep.Bytes == 0 || bytes <= keep.Bytes) && CheckSpace(s.dir, s.minFree.Load(), more) == nil
 }
 
 // Removals returns how many snapshots were removed because of each limit: age, count,

@@ -282,6 +282,7 @@ type PairJSON struct {
 	ExitWhen      []string          `json:"exit_when,omitempty"`
 	Labels        map[string]string `json:"labels,omitempty"`
 	ForgetAfterNS int64             `json:"forget_after_ns"`
+	Activity      string            `json:"activity,omitempty"`
 }
 
 func pairJSON(r *rules.Rule) *PairJSON {
@@ -312,7 +313,7 @@ func pairJSON(r *rules.Rule) *PairJSON {
 	}
 	out := &PairJSON{
 		Entry: hooks(p.Entry), Exit: hooks(p.Exit), Cancel: hooks(p.Cancel), OnDuplicate: p.OnDuplicate,
-		EntryWhen: compares(p.EntryWhen), ExitWhen: compares(p.ExitWhen), ForgetAfterNS: int64(r.Forget()),
+		EntryWhen: compares(p.EntryWhen), ExitWhen: compares(p.ExitWhen), ForgetAfterNS: int64(r.Forget()), Activity: p.Activity,
 	}
 	for _, k := range p.Key {
 		out.Key = append(out.Key, strings.Join([]string{k.Name, k.Entry.Text, k.Exit.Text, k.Cancel.Text}, " "))

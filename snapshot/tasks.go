@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -39,6 +40,9 @@ type Names struct {
 	// Sockets of the tasks' processes, as far as they have some.
 	Sockets []ProcessSockets `json:"sockets,omitempty"`
 
+	// Activities are requests that tasks of the trace worked for, as far as they are known.
+	Activities []CarriedActivity `json:"activities,omitempty"`
+
 	// Files are the open files that system calls refer to. They go into the trace only.
 	Files []trace.FileState `json:"-"`
 }
@@ -66,6 +70,35 @@ type Connection struct {
 	Local    string `json:"local_address"`
 	Remote   string `json:"remote_address"`
 	Accepted bool   `json:"accepted,omitempty"` // the remote side opened it
+}
+
+// CarriedActivity is a request, or other unit of work, and when tasks worked for it.
+type CarriedActivity struct {
+	Token   string        `json:"token"`
+	Name    string        `json:"name,omitempty"`
+	Text    string        `json:"text,omitempty"`
+	TraceID string        `json:"trace_id,omitempty"`
+	SpanID  string        `json:"span_id,omitempty"`
+	Carried []CarriedTime `json:"carried,omitempty"`
+	// Evicted are pages that tasks had to read again, as one that worked for it had evicted them.
+	Evicted []EvictedPages `json:"evicted,omitempty"`
+}
+
+// EvictedPages are pages of the page cache that a task brought in, from one time to another.
+type EvictedPages struct {
+	TID           int    `json:"tid"`
+	FromMonoNS    uint64 `json:"from_mono_ns"`
+	ToMonoNS      uint64 `json:"to_mono_ns"`
+	Pages         int    `json:"pages"`
+	ByTID         int    `json:"by_tid"` // who had evicted them
+	EvictedMonoNS uint64 `json:"evicted_mono_ns"`
+}
+
+// CarriedTime is for how long a task carried the token of an activity.
+type CarriedTime struct {
+	TID        int    `json:"tid"`
+	FromMonoNS uint64 `json:"from_mono_ns"`
+	ToMonoNS   uint64 `json:"to_mono_ns"`
 }
 
 // CodeKey is the key of Names.Code for an address of a process.
@@ -123,6 +156,7 @@ func (m *Manager) lookUpNames(j *job) Names {
 	if m.opts.Names == nil {
 		return n
 	}
+	carried := m.carried(j) // first: it is forgotten soon
 	refs := trace.FindReferences(j.cpus, m.opts.SyscallName)
 	if j.early == nil {
 		n = m.opts.Names(refs)
@@ -134,8 +168,25 @@ func (m *Manager) lookUpNames(j *job) Names {
 			n.merge(&more)
 		}
 	}
-	n.Version = NamesVersion
+	n.Version, n.Activities = NamesVersion, carried
 	return n
+}
+
+// carriedBefore is for how long before the outliers activities are of interest: a work item,
+// for one, may have been queued then.
+const carriedBefore = uint64(time.Second)
+
+// carried asks what tasks worked for during the outliers.
+func (m *Manager) carried(j *job) []CarriedActivity {
+	if m.opts.Activities == nil || len(j.meta.Outliers) == 0 {
+		return nil
+	}
+	from, to := j.meta.Outliers[0].StartMono, j.meta.Outliers[0].EndMono
+	for i := range j.meta.Outliers {
+		o := &j.meta.Outliers[i]
+		from, to = min(from, o.StartMono), max(to, o.EndMono)
+	}
+	return m.opts.Activities(from-min(from, carriedBefore), to)
 }
 
 // traceNames converts the names to those stored in the trace itself.

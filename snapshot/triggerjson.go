@@ -4,7 +4,7 @@ import "github.com/tailcam/tailcam/rules"
 
 // TriggerJSON is rules.TriggerSpec; absent fields have no condition.
 type TriggerJSON struct {
-	Source   string                `json:"source"`           // psi, kmsg, oom, probe, coredump, alert, slo
+	Source   string                `json:"source"`           // psi, kmsg, oom, probe, coredump, alert, slo, trace
 	Cgroup   string                `json:"cgroup,omitempty"` // psi; absent: the machine
 	PSI      []PSIJSON             `json:"psi,omitempty"`
 	Messages []rules.KernelMessage `json:"messages,omitempty"` // kmsg
@@ -13,6 +13,7 @@ type TriggerJSON struct {
 	Coredump *CoredumpJSON         `json:"coredump,omitempty"`
 	Alert    *AlertJSON            `json:"alert,omitempty"`
 	SLO      *SLOJSON              `json:"slo,omitempty"`
+	Trace    *TraceJSON            `json:"trace,omitempty"`
 }
 
 // CoredumpJSON is rules.CoredumpSource.
@@ -26,6 +27,12 @@ type CoredumpJSON struct {
 type AlertJSON struct {
 	Name   []string            `json:"name,omitempty"`
 	Labels map[string][]string `json:"labels,omitempty"`
+}
+
+// TraceJSON is rules.TraceSource: lists of globs.
+type TraceJSON struct {
+	Host []string `json:"host,omitempty"`
+	Rule []string `json:"rule,omitempty"`
 }
 
 // SLOJSON is rules.SLOSource.
@@ -91,6 +98,9 @@ func triggerJSON(t *rules.TriggerSpec) *TriggerJSON {
 	}
 	if s := t.SLO; s != nil {
 		out.SLO = &SLOJSON{s.Of, s.Quantile, int64(s.Below), int64(s.Over), s.MinEvents}
+	}
+	if from := t.Trace; from != nil {
+		out.Trace = &TraceJSON{from.Host, from.Rule}
 	}
 	if to := &t.Target; to.Named() || to.Last != 0 {
 		out.Target = &TargetJSON{

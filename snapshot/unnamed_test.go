@@ -62,7 +62,7 @@ func TestPanicsCostOneSnapshot(t *testing.T) {
 	g := guard.New(nil)
 	m, stop := running(t, Options{
 		Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, Guard: g,
-		Explain: func(*trace.Reader, *Meta, *Names) (*Explanation, error) {
+		Explain: func(*trace.Reader, *Meta, func() *Names) (*Explanation, error) {
 			if explained++; explained == 1 {
 				panic("a trace that nobody thought of")
 			}

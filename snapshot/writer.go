@@ -183,20 +183,22 @@ func (m *Manager) write(j *job) (dir string, release func(), err error) {
 	return p.Commit()
 }
 
-func (m *Manager) fill(dir string, j *job, named func() Names) error {
+func (m *Manager) fill(dir string, j *job, named func() *Names) error {
 	store, begun := m.opts.Store, time.Now()
 	m.opts.Boost.Refresh()
 	traceDir := filepath.Join(dir, TraceDir)
-	names := named()
-	t := m.trace(j, &names)
-	if err := t.Prepare(); err != nil {
+	t := m.trace(j)
+	events, err := t.Events()
+	if err != nil {
 		return err
 	}
 	sums := newChecksums(store.setStep)
 	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
-	explained := m.explaining(j, &t, &names, begun)
+	explained := m.explaining(j, events, named, begun)
 	defer explained() // a panic does not leave it running beside the next snapshot's
-	err := store.Run("write the trace", func() error {
+	names := named()
+	t.Known = names.traceNames()
+	err = store.Run("write the trace", func() error {
 		if err := os.Mkdir(traceDir, dirMode); err != nil {
 			return err
 		}
@@ -209,17 +211,18 @@ func (m *Manager) fill(dir string, j *job, named func() Names) error {
 		return err
 	}
 	j.meta.Checksums = SumsFile
-	return store.Run("write the files", func() error { return writeDocuments(dir, &j.meta, &names, why, sums) })
+	return store.Run("write the files", func() error { return writeDocuments(dir, &j.meta, names, why, sums) })
 }
 
 // naming looks up names; the function that it returns waits for them.
-func (m *Manager) naming(j *job) func() Names {
-	look := sync.OnceValue(func() (n Names) {
+func (m *Manager) naming(j *job) func() *Names {
+	look := sync.OnceValue(func() *Names {
+		var n Names
 		err := m.opts.Guard.Do(guard.TraceNames, func() error { n = m.lookUpNames(j); return nil }) // logs its errors
 		if err != nil {
 			n = Names{Version: NamesVersion, Tasks: []NamedTask{}}
 		}
-		return n
+		return &n
 	})
 	if m.opts.RTPriority == 0 {
 		go look()
@@ -227,9 +230,9 @@ func (m *Manager) naming(j *job) func() Names {
 	return look
 }
 
-// explaining explains a snapshot while its trace is written; the function that it returns
-// waits for that. Real-time threads do one after the other: others do not get a CPU.
-func (m *Manager) explaining(j *job, t *trace.Trace, names *Names, begun time.Time) func() *Explanation {
+// explaining explains a snapshot while names are looked up and its trace is written; the
+// function that it returns waits for that. Real-time threads do one after the other: others do not get a CPU.
+func (m *Manager) explaining(j *job, events *trace.Reader, named func() *Names, begun time.Time) func() *Explanation {
 	explain := sync.OnceValue(func() *Explanation {
 		if m.opts.Boost != nil { // else they have been waited for
 			j.awaitNames(max(0, boostNamesTimeout-time.Since(begun)))
@@ -242,7 +245,7 @@ func (m *Manager) explaining(j *job, t *trace.Trace, names *Names, begun time.Ti
 		if m.opts.Usual != nil {
 			m.opts.Usual(j.meta.Outliers)
 		}
-		return m.explain(t, &j.meta, names)
+		return m.explain(events, &j.meta, named)
 	})
 	if m.opts.RTPriority == 0 {
 		go explain()
@@ -250,11 +253,10 @@ func (m *Manager) explaining(j *job, t *trace.Trace, names *Names, begun time.Ti
 	return explain
 }
 
-func (m *Manager) trace(j *job, names *Names) trace.Trace {
+func (m *Manager) trace(j *job) trace.Trace {
 	h := j.meta.Host
 	t := trace.Trace{
 		CPUs:        j.cpus,
-		Known:       names.traceNames(),
 		ClockOffset: j.clock.WallMinusMono,
 		SyscallName: m.opts.SyscallName,
 		Compress:    m.opts.Compress,

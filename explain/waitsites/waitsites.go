@@ -28,6 +28,9 @@ type Site struct {
 	// Obvious: it says no more than what else is known of the wait, such as the system call.
 	Obvious bool
 
+	// Spins: it waits there on a CPU for a lock, whose holder wakes it.
+	Spins bool
+
 	leaf    bool // only as the innermost frame: the wait is its own, as for a lock
 	general bool // only if no frame further out says more
 	area    *Area

@@ -31,6 +31,7 @@ var works = []areaSites{
 	{Area{Name: "locks and other CPUs"}, []Site{
 		{Functions: []string{"native_queued_spin_lock_slowpath", "queued_write_lock_slowpath", "queued_read_lock_slowpath"}, Words: "spinning for a lock of the kernel"},
 		{Functions: []string{"osq_lock", "rwsem_spin_on_owner", "mutex_spin_on_owner"}, Words: "spinning for a mutex or semaphore of the kernel"},
+		{Functions: []string{"rt_mutex_slowlock_block", "rtmutex_spin_on_owner", "rt_mutex_wait_proxy_lock"}, Words: "spinning for a priority-inheriting mutex whose holder runs", Spins: true},
 		{Functions: []string{"smp_call_function_many_cond", "smp_call_function_single", "generic_exec_single"}, Words: "until other CPUs have answered an interrupt"},
 		{Functions: []string{"flush_tlb_mm_range", "flush_tlb_kernel_range", "arch_tlbbatch_flush", "native_flush_tlb_multi"}, Words: "until other CPUs have forgotten old page tables (TLB shootdown)"},
 		{Functions: []string{"multi_cpu_stop"}, Words: "stopped with all CPUs for a change of the kernel"},
@@ -42,6 +43,8 @@ var works = []areaSites{
 		{Functions: []string{"filemap_read", "generic_file_read_iter"}, Words: "reading from the page cache"},
 		{Functions: []string{"generic_perform_write", "iomap_file_buffered_write"}, Words: "writing to the page cache", general: true},
 		{Functions: []string{"truncate_inode_pages_range", "truncate_inode_pages_final", "invalidate_mapping_pagevec", "mapping_try_invalidate"}, Words: "dropping pages of a file from the page cache"},
+		{Functions: []string{"shmem_fallocate", "shmem_get_folio_gfp", "shmem_getpage_gfp"}, Words: "making pages of a file in memory (tmpfs, shared memory)"},
+		{Functions: []string{"shmem_undo_range", "shmem_evict_inode", "shmem_truncate_range"}, Words: "freeing pages of a file in memory (tmpfs, shared memory)"},
 		{Functions: []string{"link_path_walk", "path_lookupat", "path_openat", "__d_lookup_rcu", "__d_lookup"}, Words: "looking up a path"},
 		{Functions: []string{"shrink_dcache_parent", "shrink_dentry_list", "d_invalidate"}, Words: "dropping names of files from the cache"},
 		{Functions: []string{"iterate_dir", "filldir64"}, Words: "listing a directory"},

@@ -114,6 +114,9 @@ func TestPerfRecord(t *testing.T) {
 	assert.Check(t, !res.OK() && strings.Contains(log, "invalid SECONDS"), "%s\n%s", res.String(), log)
 }
 
+// mountTracefs mounts it unless perf, which does so by itself, has done it.
+const mountTracefs = "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; "
+
 // noInstances waits until no script has an instance of tracefs.
 func noInstances(t *testing.T) {
 	t.Helper()
@@ -129,7 +132,7 @@ func noInstances(t *testing.T) {
 func instances(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("unshare", "--mount", "sh", "-c",
-		"mount -t tracefs nodev /sys/kernel/tracing && ls /sys/kernel/tracing/instances").Output()
+		mountTracefs+"ls /sys/kernel/tracing/instances").Output()
 	assert.NilError(t, err)
 	return string(out)
 }
@@ -184,7 +187,7 @@ func TestExtraTrace(t *testing.T) {
 func TestExtraTraceKilled(t *testing.T) {
 	needRoot(t)
 	out, err := exec.Command("unshare", "--mount", "sh", "-c",
-		"mount -t tracefs nodev /sys/kernel/tracing && mkdir /sys/kernel/tracing/instances/tailcam-999999999").CombinedOutput()
+		mountTracefs+"mkdir /sys/kernel/tracing/instances/tailcam-999999999").CombinedOutput()
 	assert.NilError(t, err, "%s", out)
 	assert.Check(t, strings.Contains(instances(t), "tailcam-999999999"))
 	res, log := script(t, snapshotDir(t), "extra-trace.sh", "1")

@@ -1,5 +1,7 @@
 package trace
 
+import "slices"
+
 // Known is what is known of what a trace mentions, from elsewhere. It goes
 // into the trace as LTTng's state dump. What there was when the trace began is
 // taken from the trace itself as far as it can be; the rest may be of later.
@@ -24,7 +26,8 @@ const (
 
 // dump adds the state dump to the stream of the CPU whose history is the
 // shortest, at its begin: from there on the trace is whole, and readers that
-// cut a trace down to what all its CPUs have keep the dump.
+// cut a trace down to what all its CPUs have keep the dump. Readers of what was there before
+// may go on.
 func dump(streams []*stream, known *Known, name func(nr int) string) {
 	var to *stream
 	for _, s := range streams {
@@ -35,6 +38,9 @@ func dump(streams []*stream, known *Known, name func(nr int) string) {
 	}
 	if known == nil || to == nil {
 		return
+	}
+	for _, s := range streams {
+		s.extras = slices.Clone(s.extras)
 	}
 	tasks := tasksAt(streams, to.begin, known.Tasks)
 	begin := func(t Type) *extra {

@@ -15,14 +15,15 @@ type memoryStream struct {
 }
 
 // Events returns a Reader of what Write would write of the trace, and Read would read: the
-// same events, from memory. It may be used beside Write, if t has been prepared.
+// same events, from memory; but for the state dump, if Known is not set yet. The Reader may be
+// used beside Write.
 func (t *Trace) Events() (*Reader, error) {
-	if err := t.Prepare(); err != nil {
+	if err := t.complete(); err != nil {
 		return nil, err
 	}
 	r := &Reader{meta: &meta{env: t.Env, layout: layoutVersion, offset: t.ClockOffset}}
 	names := &syscallNames{ask: t.SyscallName}
-	for _, s := range t.streams {
+	for _, s := range t.prepared.streams {
 		r.streams = append(r.streams, &streamReader{cpu: s.cpu, memory: &memoryStream{records: s.records, extras: s.extras, names: names}})
 		r.streams[len(r.streams)-1].pkt.discarded = s.discarded
 	}

@@ -45,15 +45,37 @@ type Trace struct {
 	// read them, readers of CTF do not.
 	Compress bool
 
-	streams []*stream // once it is prepared
+	prepared *prepared // nil: not yet
 }
 
-// Prepare does what Write and Events both need. It checks the trace.
-func (t *Trace) Prepare() (err error) {
-	if t.streams == nil {
-		t.streams, err = plan(t)
+// prepared is what copies of a Trace share.
+type prepared struct {
+	streams []*stream
+	dumped  bool // they have the state dump
+}
+
+// Prepare does what Write and Events both need. It checks the trace. Known may be set later.
+func (t *Trace) Prepare() error {
+	if t.prepared != nil {
+		return nil
+	}
+	streams, err := plan(t)
+	if err == nil {
+		t.prepared = &prepared{streams: streams}
 	}
 	return err
+}
+
+// complete is Prepare, and adds the state dump, if there is one.
+func (t *Trace) complete() error {
+	if err := t.Prepare(); err != nil {
+		return err
+	}
+	if p := t.prepared; !p.dumped && t.Known != nil {
+		dump(p.streams, t.Known, t.SyscallName)
+		p.dumped = true
+	}
+	return nil
 }
 
 // CPU is one CPU's history. Each CPU may occur once.
@@ -105,7 +127,7 @@ const streamPrefix = "kernel_"
 //
 // Write only reads what the trace holds; it may run beside other readers of that.
 func Write(dir string, t Trace) error {
-	err := t.Prepare()
+	err := t.complete()
 	if err != nil {
 		return err
 	}
@@ -135,7 +157,7 @@ func Write(dir string, t Trace) error {
 		}
 		write, ext = w.compressed, compressedExt
 	}
-	for _, s := range t.streams {
+	for _, s := range t.prepared.streams {
 		path := filepath.Join(files, streamPrefix+strconv.Itoa(s.cpu)+ext)
 		if err := create(path, func(f *os.File) error { return write(t.tee(f, path), s) }); err != nil {
 			return fmt.Errorf("write trace of CPU %d: %w", s.cpu, err)
@@ -224,7 +246,6 @@ func plan(t *Trace) ([]*stream, error) {
 	}
 	setRanges(streams)
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.cpu, b.cpu) })
-	dump(streams, t.Known, t.SyscallName)
 	return streams, nil
 }
 
