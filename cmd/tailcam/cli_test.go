@@ -40,6 +40,7 @@ func TestErrors(t *testing.T) {
 		{"status --foo", exitUsage, `tailcam: unknown flag: --foo: see "tailcam status --help"`},
 		{"status -x", exitUsage, `tailcam: unknown shorthand flag: 'x' in -x: see "tailcam status --help"`},
 		{"status now", exitUsage, `tailcam: "tailcam status" takes no arguments, got "now": see "tailcam status --help"`},
+		{"run --activities-enabled --pin", exitUsage, `tailcam: invalid argument "--pin" for "--activities-enabled" flag: is the next flag; a value is needed before it: true, false: see "tailcam run --help"`},
 		{"status -o xml", exitUsage, `tailcam: invalid argument "xml" for "-o, --output" flag: must be text, json or yaml: see "tailcam status --help"`},
 		{"wait --timeout -1s", exitUsage, `tailcam: invalid --timeout -1s: must not be negative (0: wait forever)`},
 		{"events -f --since 1h", exitUsage, `tailcam: --since selects past outliers: not with --follow`},
@@ -47,7 +48,7 @@ func TestErrors(t *testing.T) {
 		{"events -n 0", exitUsage, `tailcam: invalid --count 0: must be a positive number`},
 		{"events --short -o json", exitUsage, `tailcam: --short prints one line of text: not with --stacks or -o json or yaml`},
 		{"list events --for 2h", exitUsage, `tailcam: invalid --for 2h0m0s: must be between 0s (do not measure) and 1m0s`},
-		{"list", exitUsage, `tailcam: missing command: rules, probes, events or snapshots: see "tailcam list --help"`},
+		{"list", exitUsage, `tailcam: missing command: rules, probes, events, accounts or snapshots: see "tailcam list --help"`},
 		{"list rule", exitUsage, `tailcam: unknown command "rule": did you mean "rules"? see "tailcam list --help"`},
 		{"snapshots", exitUsage, `tailcam: missing command: list, show, pin, unpin, pack, rm, prune or verify: see "tailcam snapshots --help"`},
 		{"snapshots remove", exitUsage, `tailcam: unknown command "remove": see "tailcam snapshots --help"`},
@@ -109,6 +110,10 @@ snapshots 1, 4.0KiB in /no/such/snapshots, 1 pinned, 2 failed: see the daemon's 
 removed 3 over snapshots.keep.age, 1,200 over snapshots.keep.count
 last 20261120T231502.123456789Z-wakeup-000042
 priority raised (sched_rr): is now, 42 times for 3.00s of CPU time, of these 2 to the limit of snapshots.boost; 7 not raised, as a quarter of a CPU was used up
+
+activities processes 3, threads 40, live tokens 1,200, 2.0MiB
+refused: processes 1, threads 0, tokens 7; see losses
+processes whose threads' contexts can be read: 5
 `
 	diff := cmp.Diff(want, stdout)
 	assert.Check(t, status == exitOK && stderr == "" && diff == "",

@@ -61,9 +61,11 @@ func TestHelp(t *testing.T) {
 // sharedFlags are those of several commands: type and shorthand. One name means one thing.
 var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"after":         {"duration", "", "duration"},
+	"by":            {"string", "", "key"},
 	"config":        {"string", "", "file"},
 	"count":         {"int", "n", "number"},
 	"diff":          {"bool", "", ""},
+	"filter":        {"stringArray", "", "key=glob"},
 	"fleet":         {"string", "", "URL"},
 	"for":           {"duration", "", "duration"},
 	"force":         {"bool", "", ""},
@@ -74,6 +76,7 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"rule":          {"string", "", "rule"},
 	"rules":         {"stringSlice", "", "files"},
 	"since":         {"duration", "", "duration"},
+	"sort":          {"string", "", "column"},
 	"snapshots-dir": {"string", "", "directory"},
 	"snapshot-url":  {"string", "", "template"},
 	"socket-path":   {"string", "", "path"},
@@ -172,14 +175,15 @@ func TestData(t *testing.T) {
 	assert.NilError(t, os.WriteFile(good, []byte("rules:\n  - {name: one, track: wakeup, threshold: 5ms}\n"), 0o600))
 	commandLines := map[string]string{
 		"check": "check " + good, "demo": "", "doctor": "", "events": "events", "wait": "", "histogram": "histogram", "status": "status",
-		"list rules": "list rules", "list probes": "list probes", "list events": "list events --for 0s", "list snapshots": "list snapshots",
+		"list rules": "list rules", "list probes": "list probes", "list events": "list events --for 0s", "list accounts": "list accounts --for 0s", "list snapshots": "list snapshots",
 		"explain": "explain " + ids[0], "top": "top", "diff": "diff " + ids[0] + " " + ids[1], "snapshot": "snapshot", "version": "version",
 		"snapshots list": "snapshots list", "snapshots show": "snapshots show " + ids[0], "snapshots verify": "snapshots verify",
 		"snapshots pack": "snapshots pack latest --force -O " + filepath.Join(t.TempDir(), "one.tailcam"),
 		"snapshots pin":  "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
 		"snapshots rm": "", "snapshots prune": "snapshots prune --dry-run --keep-count 1", "reload": "reload",
 		"threshold list": "threshold list", "threshold set": "threshold set wakeup 2ms", "threshold clear": "threshold clear --all",
-		"uninstall-check": "", "record": "",
+		"uninstall-check": "", "record": "", "cache": "",
+		"activities": "activities", "activities slow": "activities slow --over 1ms", "activities diff": "activities diff 1.300.1 1.301.1",
 	}
 	for _, cmd := range commands() {
 		if cmd.Flags().Lookup("output") == nil {

@@ -61,7 +61,8 @@ func (c *cli) doctorOptions(cmd *cobra.Command, progress func(check string)) *do
 		Socket:     c.socketIn(cmd),
 		Privileges: privilegesOf, Limits: checkResources,
 		LoadRules: c.deps.loadRules, CheckLoad: c.deps.checkLoad, Probes: c.deps.probes,
-		Progress: progress,
+		CheckActivities: c.deps.checkActivities,
+		Progress:        progress,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/internal/activities"
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
@@ -50,6 +51,7 @@ func (f *fake) Status(context.Context) api.Status {
 		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, DirID: f.dirID, Failed: 2, Last: &last,
 			Pinned: 1, Removed: map[string]uint64{"count": 1200, "age": 3, "bytes": 0}, Keep: &api.KeepInfo{Count: 4, Bytes: 1 << 30, Worst: 3},
 			Boost: &api.BoostStatus{Priority: "sched_rr", Raised: true, Completed: 40, Expired: 2, Refused: 7, CPUNS: 3e9}},
+		Activities: &api.ActivitiesStatus{Publishers: 5, Processes: 3, LiveTokens: 1200, Threads: 40, Bytes: 2 << 20, Refused: 1, TokensRefused: 7},
 	}
 }
 
@@ -74,6 +76,37 @@ func (f *fake) Histograms() ([]api.HistogramInfo, error) {
 	}, nil
 }
 
+// Activities has hostile names.
+func (f *fake) Activities(ended bool) (*api.ActivitiesInfo, error) {
+	var h histogram.Histogram
+	h.Add(10e6, 990)
+	h.Add(300e6, 10)
+	about := api.NewHistogram(&h, api.HistogramInfo{})
+	info := &api.ActivitiesInfo{
+		Processes: 1, LiveCount: 1, Count: 1000, Missed: 3, IntervalNS: 100e6,
+		Live: []api.ActivityInfo{{
+			ID: "1.300.7", Name: "live\x1b[2J", Live: true, ElapsedNS: 5e6, PID: 7, Comm: "victim", Values: map[string]uint64{"wall_ns": 5e6, "cpu_ns": 5e6},
+		}},
+		Names: []api.ActivityTotals{{
+			Name: "checkout", UID: 1000, Count: h.Count, P50NS: about.P50NS, P99NS: about.P99NS, MaxNS: h.Max, SumNS: h.Sum, Buckets: about.Buckets,
+			Values: map[string]uint64{"wall_ns": 13e9, "cpu_ns": 9e9, "blocked_ns": 4e9, "blocked_disk_ns": 4e9},
+		}},
+	}
+	if !ended {
+		return info, nil
+	}
+	activity := func(id, text string, elapsed, disk uint64) api.ActivityInfo {
+		return api.ActivityInfo{
+			ID: id, Name: "checkout", Text: text, ElapsedNS: int64(elapsed), PID: 7, UID: 1000, Comm: "victim\x1b[31m", Unit: "shop.service", TraceID: "t" + id,
+			Values: map[string]uint64{"wall_ns": elapsed, "cpu_ns": elapsed - disk, "blocked_ns": disk, "blocked_disk_ns": disk, "block_bytes": disk},
+		}
+	}
+	info.Ended = []api.ActivityInfo{
+		activity("1.300.1", "gold", 300e6, 290e6), activity("1.301.1", "gold", 10e6, 1e6), activity("1.302.1", "\u202eevil", 11e6, 2e6),
+	}
+	return info, nil
+}
+
 func (f *fake) Subscribe(rule, after string) (*api.Subscription, error) {
 	s, err := f.Feed.Subscribe(rule, after)
 	f.subscribed <- rule
@@ -87,6 +120,10 @@ func (f *fake) Trigger(_ context.Context, req *api.TriggerRequest) (*api.Trigger
 		return nil, errors.New("disk full: free some space")
 	}
 	return &api.Triggered{ID: "one", Dir: "/snapshots/\x1b[31mone"}, nil
+}
+
+func (f *fake) OpenActivities(*activities.Opening) (api.OpenedActivities, error) {
+	return nil, api.ErrActivitiesDisabled
 }
 
 func (f *fake) Snapshots() ([]api.SnapshotInfo, error) {
@@ -127,6 +164,7 @@ func serve(t *testing.T) (f *fake, socket string) {
 // testDeps read real rule files and pretend the rest.
 func testDeps() deps {
 	p := newDeps()
+	p.checkActivities = func([]string) error { return nil }
 	p.checkLoad = func(context.Context, []rules.Rule) ([]string, error) { return nil, nil }
 	return p
 }

@@ -14,13 +14,13 @@ import (
 func newList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List rules, probes, events or snapshots",
+		Short: "List rules, probes, events, accounts or snapshots",
 		Long: `List the daemon's rules, the kernel hooks that tailcam uses, the events that its recorder can
-record, or the snapshots on disk. An empty list is no error.`,
+record, what accounts of activities hold, or the snapshots on disk. An empty list is no error.`,
 		Example: "  tailcam list rules\n" +
 			"  sudo tailcam list events",
 		Args: cobra.ArbitraryArgs,
-		RunE: runSubcommand("rules, probes, events or snapshots"),
+		RunE: runSubcommand("rules, probes, events, accounts or snapshots"),
 	}
 	add := func(name, short, long string, daemon bool, run func(context.Context) error) {
 		example := fmt.Sprintf("  tailcam list %[1]s\n  tailcam list %[1]s -o yaml", name)
@@ -43,6 +43,7 @@ them, and if not, why. Only hooks that a rule or the recorder needs are attached
 		false, c.listProbes)
 	cmd.AddCommand(newSnapshotsList(c, "snapshots"))
 	cmd.AddCommand(newListEvents(c))
+	cmd.AddCommand(newListAccounts(c))
 	return cmd
 }
 

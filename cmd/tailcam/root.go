@@ -143,7 +143,7 @@ fired.`,
 		root.AddCommand(commands...)
 	}
 	group("Basic commands:", newDemo(c), newCheck(c), newRun(c), newRecord(c))
-	group("Monitoring commands:", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
+	group("Monitoring commands:", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newActivities(c), newCache(c), newList(c))
 	group("Analysis commands (no daemon needed):", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
 	group("Runtime settings:", newThreshold(c), newPause(c), newResume(c), newReload(c))
 	group("Span commands:", newBegin(c), newEnd(c))

@@ -4,6 +4,8 @@ import (
 	"reflect"
 
 	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/accounts"
+	"github.com/tailcam/tailcam/internal/activities/ask"
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/internal/demo"
@@ -11,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/internal/fleet"
 	"github.com/tailcam/tailcam/internal/leftovers"
+	"github.com/tailcam/tailcam/internal/pagecache"
 	"github.com/tailcam/tailcam/internal/record"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -20,7 +23,11 @@ import (
 // added to these types: a reader of an earlier release understands what it knows. The schemas
 // in configs/schemas are generated of them.
 var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[accounts.Group]():    "account-group",
 	reflect.TypeFor[api.HistogramInfo](): "histogram",
+	reflect.TypeFor[ask.Comparison]():    "activity-diff",
+	reflect.TypeFor[ask.Row]():           "activities",
+	reflect.TypeFor[ask.Slow]():          "activity-slow",
 	reflect.TypeFor[api.Reload]():        "reload",
 	reflect.TypeFor[api.RuleInfo]():      "rule",
 	reflect.TypeFor[api.Status]():        "status",
@@ -39,6 +46,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[packed]():            "packed",
 	reflect.TypeFor[fleet.Event]():       "fleet-event",
 	reflect.TypeFor[fleet.Top]():         "fleet-top",
+	reflect.TypeFor[pagecache.Report]():  "cache",
 	reflect.TypeFor[pinning]():           "pin",
 	reflect.TypeFor[record.Comparison](): "comparison",
 	reflect.TypeFor[record.Report]():     "record",

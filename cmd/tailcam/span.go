@@ -18,7 +18,7 @@ tailcam observes if it has a rule of track span. Otherwise nothing happens, and 
 command still succeeds.
 
 Programs can do this without starting a process: package tracker/span for Go,
-configs/include/tailcam.h for C, configs/shell/tailcam.sh for bash and dash.`
+clients/c/tailcam.h for C, configs/shell/tailcam.sh for bash and dash.`
 
 func newBegin(*cli) *cobra.Command {
 	return spanCommand("begin", "Begin a span", span.Begin)

@@ -60,9 +60,27 @@ func (c *cli) printStatus(s *api.Status) {
 	c.printActions(s.Actions)
 	c.printOTLP(s.OTLP)
 	c.printUpload(s.Upload)
-	if a := s.Activities; a != nil {
-		c.out.Printf("\n%s contexts of threads are known of %s processes\n", c.out.Paint(term.Bold, "activities"), term.Count(uint64(max(a.Publishers, 0))))
+	c.printPeers(s.Peers)
+	c.printActivitiesStatus(s.Activities)
+}
+
+func (c *cli) printActivitiesStatus(a *api.ActivitiesStatus) {
+	if a == nil {
+		return
 	}
+	count := func(n int) string { return term.Count(uint64(max(n, 0))) }
+	c.out.Printf("\n%s ", c.out.Paint(term.Bold, "activities"))
+	if a.Error != "" {
+		c.out.Printf("%s\n", c.out.Paint(term.Red, term.Clean(a.Error)))
+	} else {
+		c.out.Printf("processes %s, threads %s, live tokens %s, %s\n", count(a.Processes), count(a.Threads),
+			count(a.LiveTokens), term.Bytes(uint64(max(a.Bytes, 0))))
+	}
+	if a.Refused+a.TokensRefused+a.ThreadsRefused > 0 {
+		c.out.Printf("refused: processes %s, threads %s, tokens %s; see losses\n", term.Count(a.Refused),
+			term.Count(a.ThreadsRefused), term.Count(a.TokensRefused))
+	}
+	c.out.Printf("processes whose threads' contexts can be read: %s\n", count(a.Publishers))
 }
 
 func (c *cli) printPins(p *api.PinStatus) {
@@ -95,6 +113,14 @@ func (c *cli) printOTLP(o *api.OTLPStatus) {
 			c.out.Printf("requests with %s %s: %s\n", term.Clean(r.Signal), term.Clean(r.Result), term.Count(r.Count))
 		}
 	}
+}
+
+func (c *cli) printPeers(p *api.PeersStatus) {
+	if p == nil {
+		return
+	}
+	c.out.Printf("\n%s %s told of %s in traces, %s took part; they told of %s, this one took part in %s\n", c.out.Paint(term.Bold, "peers"),
+		plural(p.Peers, "machine"), plural(int(p.Told), "outlier"), term.Count(p.Answered), plural(int(p.Reported), "outlier"), term.Count(p.TookPart))
 }
 
 func (c *cli) printUpload(u *api.UploadStatus) {

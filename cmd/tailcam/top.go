@@ -53,6 +53,8 @@ worked.
 interrupts keep their names. --by wait-site adds up by where tasks waited in the kernel, or
 what they did there, by their stacks (group wait, or stacks: [kernel] of a rule). --by
 pattern adds up by what the latency looks like, such as lock convoy or CPU saturation.
+--by activity adds up by the name of the request that the slow thread worked for, and
+activity-text also by its text, where programs or rules mark theirs.
 
 With --fleet, the outliers of all machines are added up, by the engine to which a
 collector sends them: the last 24 hours unless --since says otherwise. Culprits and
@@ -95,8 +97,8 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container, image, pattern or wait-site; with --fleet culprit,\n"+
-		"cause, rule, host, unit, pod, namespace, container, version, kernel or release")
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule, cgroup, unit, pod, container, image, pattern, wait-site, activity or\n"+
+		"activity-text; with --fleet culprit, cause, rule, host, unit, pod, namespace, container, version, kernel, release, activity or trace")
 	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if f.url != "" {
 			return words(fleet.Keys, ""), cobra.ShellCompDirectiveNoFileComp

@@ -52,7 +52,7 @@ sda      22.0ms    44%  █████▎          1  disk, for \x1b[2J  22.0ms
 	assert.Check(t, status == exitOK && n == 1 && strings.Contains(stdout, `"rows":[]`) &&
 		strings.Contains(stdout, `"daemon":null`), "json: status %d, %s", status, stdout)
 	for args, want := range map[string]string{
-		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup, unit, pod, container, image, pattern, wait-site", "--count 0": "invalid --count 0: must be a positive number",
+		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup, unit, pod, container, image, pattern, wait-site, activity, activity-text", "--count 0": "invalid --count 0: must be a positive number",
 		"--dir /no/such": "directory /no/such does not exist: set the snapshot directory with --snapshots-dir",
 		"now":            `"tailcam top" takes no arguments, got "now": see "tailcam top --help"`,
 	} {

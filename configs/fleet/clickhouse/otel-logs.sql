@@ -58,6 +58,7 @@ SELECT
     ResourceAttributes['tailcam.kernel']                     AS kernel,
     ResourceAttributes['deployment.id']                      AS release,
     TraceId                                                  AS trace_id,
+    LogAttributes['tailcam.activity.name']                   AS activity,
     LogAttributes['tailcam.snapshot']                        AS snapshot
 FROM tailcam_otel_logs
 WHERE LogAttributes['tailcam.rule'] != '';

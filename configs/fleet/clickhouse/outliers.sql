@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS tailcam_outliers
     kernel       String,                  -- tailcam.kernel: release of the kernel
     release      String,                  -- deployment.id: set by the operator
     trace_id     String,
+    activity     String,                  -- tailcam.activity.name
     snapshot     String
 )
 ENGINE = MergeTree
