@@ -28,6 +28,7 @@ const hang = 30 * time.Second
 type camera struct {
 	cmd    *exec.Cmd
 	snaps  string
+	socket string
 	log    child.Output
 	done   chan struct{}
 	stolen time.Duration // what the hypervisor had taken before
@@ -39,9 +40,9 @@ func watch(t *testing.T, rules string, flags ...string) *camera {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rules.yaml")
 	assert.NilError(t, os.WriteFile(file, []byte(rules), 0o600))
-	c := &camera{snaps: filepath.Join(dir, "snaps"), done: make(chan struct{}), stolen: provoke.Stolen(t)}
+	c := &camera{snaps: filepath.Join(dir, "snaps"), socket: filepath.Join(dir, "s.sock"), done: make(chan struct{}), stolen: provoke.Stolen(t)}
 	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--budget-cpu", "100%", "--budget-softirqs", "off",
-		"--socket-path", filepath.Join(dir, "s.sock"),
+		"--socket-path", c.socket,
 		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
 	c.cmd.Args = append(c.cmd.Args, flags...)
 	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}

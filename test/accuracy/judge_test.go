@@ -18,6 +18,7 @@ type truth struct {
 	Start   uint64 `json:"start_ns"`
 	End     uint64 `json:"end_ns"`
 	Part    uint64 `json:"part_ns"` // of it, what the culprit took
+	Request string `json:"request"` // INDEX.GENERATION of the token that the culprit carried; 0.0: none
 	Crowded bool   `json:"crowded"` // no other CPU was idle all the time
 	Spoilt  string `json:"spoilt"`  // why this run says nothing
 }
@@ -33,6 +34,11 @@ type want struct {
 	says   string // the verdict, among other things
 	// pattern, if not "", must be named; others may come from what else the machine does.
 	pattern explain.Pattern
+	// request is the name of the one to blame, by its token; "": any, or none. own: it is the
+	// victim's.
+	request string
+	own     bool
+	evicted bool          // it had evicted what is read
 	advice  string        // among other things; "": any, or none
 	within  time.Duration // or by so much, where it is sampled
 }
@@ -84,6 +90,7 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	if !strings.Contains(r.Verdict, w.says) {
 		complain("the verdict does not say %q", w.says)
 	}
+	wrong = append(wrong, w.judgeRequest(tr, r)...)
 	if w.root != "" {
 		if n := len(r.Chain); n == 0 {
 			complain("finds nothing behind it, not %s by %s", w.root, w.rootBy)

@@ -91,7 +91,7 @@ func chained(r *explain.Result) (list []*explain.Who) {
 // ours reports whether a task belongs to a scenario, to the load, to this test or to the kernel.
 func ours(by *explain.Who, load string) bool {
 	return slices.ContainsFunc([]string{
-		"scn-", "v-", "scenario", load, "accuracy", "tailcam", "postgres",
+		"scn-", "v-", "scenario", load, "accuracy", "exe", "tailcam", "postgres", "redis-server", "nginx",
 		"kworker/", "ksoftirqd/", "migration/", "rcu", "jbd2/", "kswapd", "loop", "irq/",
 	}, func(prefix string) bool { return strings.HasPrefix(by.Comm, prefix) })
 }

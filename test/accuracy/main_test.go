@@ -23,6 +23,7 @@ var built struct {
 
 var (
 	tablePath = flag.String("table", "", "write the score to this `file`")
+	runAll    = flag.Bool("all", false, "run those scenarios, too, that take seconds")
 	keepDir   = flag.String("keep", "", "copy each scenario's snapshot below this `directory`")
 )
 
@@ -59,5 +60,16 @@ func build(dir string) error {
 		return err
 	}
 	built.program = filepath.Join(dir, "scenario")
-	return inject.CompileWith("gcc", built.program, sources)
+	src := filepath.Join(dir, "sources")
+	if err := os.CopyFS(src, sources); err != nil {
+		return err
+	}
+	client, err := os.ReadFile("../../clients/c/tailcam.h")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(src, "src/tailcam.h"), client, 0o600); err != nil {
+		return err
+	}
+	return inject.CompileWith("gcc", built.program, os.DirFS(src))
 }

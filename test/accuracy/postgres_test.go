@@ -39,8 +39,6 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	assert.Assert(t, len(found) != 0, "needs PostgreSQL (apt-get install postgresql)")
 	bin := filepath.Dir(found[len(found)-1])
-	owner, err := user.Lookup("postgres")
-	assert.NilError(t, err)
 	dir, err := os.MkdirTemp("", "tailcam-scenario-")
 	assert.NilError(t, err)
 	t.Cleanup(func() {
@@ -48,8 +46,7 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 	})
 	wal := filepath.Join(d.dir(), "wal")
 	assert.NilError(t, os.Mkdir(wal, 0o700))
-	uid, _ := strconv.Atoi(owner.Uid)
-	gid, _ := strconv.Atoi(owner.Gid)
+	uid, gid := postgresUser(t)
 	for _, path := range []string{dir, wal} {
 		assert.NilError(t, os.Chown(path, uid, gid))
 	}
@@ -57,7 +54,7 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 		// Real-time, as the victim: it is the disk that it shall wait for. The
 		// server must go when this program does, whatever user it became.
 		argv = d.inside(append([]string{
-			"chrt", "-f", "40", "setpriv", "--reuid=" + owner.Uid, "--regid=" + owner.Gid, "--clear-groups", "--pdeathsig=KILL", "--",
+			"chrt", "-f", "40", "setpriv", fmt.Sprint("--reuid=", uid), fmt.Sprint("--regid=", gid), "--clear-groups", "--pdeathsig=KILL", "--",
 		}, argv...)...)
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Dir = dir
@@ -69,7 +66,7 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 	assert.NilError(t, err, "initdb: %v\n%s", err, out)
 	var log bytes.Buffer
 	server := as(filepath.Join(bin, "postgres"), "-D", data, "-c", "listen_addresses=", "-k", dir, "-c", "min_wal_size=2MB",
-		"-c", "max_wal_size=8MB", "-c", "autovacuum=off")
+		"-c", "max_wal_size=64MB", "-c", "autovacuum=off")
 	server.Stdout, server.Stderr = &log, &log
 	assert.NilError(t, child.Start(server))
 	gone := make(chan error, 1)
@@ -92,4 +89,13 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 		}
 		assert.Assert(t, !time.Now().After(end), "PostgreSQL does not get ready")
 	}
+}
+
+func postgresUser(t *testing.T) (uid, gid int) {
+	t.Helper()
+	owner, err := user.Lookup("postgres")
+	assert.NilError(t, err)
+	uid, _ = strconv.Atoi(owner.Uid)
+	gid, _ = strconv.Atoi(owner.Gid)
+	return uid, gid
 }

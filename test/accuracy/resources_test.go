@@ -106,7 +106,7 @@ func (s *resources) withLittleMemory(t *testing.T, r *round) {
 func quietCPUs(t *testing.T) (cpu, other int) {
 	t.Helper()
 	before := idle(t)
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
 	after := idle(t)
 	var set unix.CPUSet
 	assert.NilError(t, unix.SchedGetaffinity(0, &set))

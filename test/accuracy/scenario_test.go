@@ -21,11 +21,15 @@ type scenario struct {
 	rule string // tracker and conditions of the rule, beside the victim's name
 	comm string // the victim's; "": one of its own
 	want want
+	// caughtBy is the rule, which several may share.
+	caughtBy string
 	// threshold of the rule; 0: 10ms
 	threshold time.Duration
 	// rare is what this machine cannot be made to do: where it does not happen,
 	// nothing is judged, and the score says so.
 	rare bool
+	// long takes seconds, and is left out unless all shall be run.
+	long bool
 	// prepare makes what the program needs before it is started; nil: nothing.
 	prepare func(t *testing.T, r *round)
 }
@@ -33,6 +37,8 @@ type scenario struct {
 // round is one run of a scenario's program.
 type round struct {
 	argument string                    // the program's
+	cpu      int                       // the victim's, known when it is ready
+	other    int                       // the others', as well
 	env      []string                  // its environment, beside the usual
 	ready    func(t *testing.T, p int) // called with its pid before it begins
 	complete func(t *testing.T, tr *truth)
@@ -61,7 +67,7 @@ func scenarios(shared *resources) []scenario {
 			want: want{causes: only(explain.Preempted), by: "scn-hog", says: "work refresh_vm_stats of queue events waited"},
 		},
 		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer"}, prepare: withWeight},
-		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true}, prepare: withWeight},
+		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true, pattern: explain.CPUSaturation}, prepare: withWeight},
 		{
 			name: "pinned", rule: trackWakeup,
 			want: want{
@@ -160,14 +166,29 @@ func scenarios(shared *resources) []scenario {
 	}
 }
 
-// rules is a rule file with one for each scenario.
+// rules is a rule file with one for all scenarios of a kind, which has the name of the first.
 func rules(list []scenario) string {
+	victims := map[string][]string{} // by the rule's name
+	names := map[string]string{}     // by what it says
+	for i := range list {
+		s := &list[i]
+		kind := s.least().String() + " " + s.rule
+		if names[kind] == "" {
+			names[kind] = s.name
+		}
+		s.caughtBy = names[kind]
+		victims[s.caughtBy] = append(victims[s.caughtBy], cmp.Or(s.comm, victim(s.name)))
+	}
 	var b strings.Builder
 	b.WriteString("rules:\n")
 	for i := range list {
 		s := &list[i]
+		if s.caughtBy != s.name {
+			continue
+		}
 		track, call, _ := strings.Cut(s.rule, ", ")
-		b.WriteString("  - name: " + s.name + "\n    " + track + "\n    threshold: " + s.least().String() + "\n    when: {comm: [" + cmp.Or(s.comm, victim(s.name)) + "]")
+		b.WriteString("  - name: " + s.name + "\n    " + track + "\n    threshold: " + s.least().String() +
+			"\n    when: {comm: [" + strings.Join(victims[s.name], ", ") + "]")
 		if call != "" {
 			b.WriteString(", " + call)
 		}

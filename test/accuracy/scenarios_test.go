@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,9 +46,23 @@ func TestScenarios(t *testing.T) {
 	alone(t)
 	shared := &resources{t: t}
 	load := underLoad(t)
-	list := append(append(scenarios(shared), timerScenarios(shared)...), endedScenarios()...)
+	list := slices.Concat(scenarios(shared), timerScenarios(shared), endedScenarios(),
+		sharedScenarios(shared), processScenarios(shared), diskScenarios(shared))
+	if !*runAll {
+		list = slices.DeleteFunc(list, func(s scenario) bool { return s.long })
+	}
 	c := watch(t, rules(list), "--recorder-events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,sample")
-	var rows []row
+	rows := scoreAll(t, c, load, list)
+	var table bytes.Buffer
+	assert.NilError(t, printTable(&table, rows))
+	t.Logf("\n%s", &table)
+	if *tablePath != "" {
+		assert.Check(t, os.WriteFile(*tablePath, table.Bytes(), 0o644))
+	}
+}
+
+// scoreAll scores each of a list.
+func scoreAll(t *testing.T, c *camera, load string, list []scenario) (rows []row) {
 	for i := range list {
 		s := &list[i]
 		t.Run(s.name, func(t *testing.T) {
@@ -62,12 +77,7 @@ func TestScenarios(t *testing.T) {
 			t.Logf("%s", r.verdict)
 		})
 	}
-	var table bytes.Buffer
-	assert.NilError(t, printTable(&table, rows))
-	t.Logf("\n%s", &table)
-	if *tablePath != "" {
-		assert.Check(t, os.WriteFile(*tablePath, table.Bytes(), 0o644))
-	}
+	return rows
 }
 
 // alone waits until no other run of this test is under way on the machine: they
@@ -118,7 +128,7 @@ func (s *scenario) try(t *testing.T, c *camera, load string, r *row) (spoilt str
 		return tr.Spoilt
 	}
 	r.is = time.Duration(tr.Part)
-	result, dir, err := c.find(s.name, tr, hang/3)
+	result, dir, err := c.find(s.caughtBy, tr, hang/3)
 	if err != nil && s.rare {
 		// Its clock cannot tell what happened in the call from what happened right before and after.
 		return "it happened outside of the call: " + err.Error()
@@ -155,6 +165,7 @@ func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
 		s.prepare(t, &r)
 	}
 	cpu, other := quietCPUs(t)
+	r.cpu, r.other = cpu, other
 	args := []string{s.name, victim(s.name), strconv.Itoa(cpu), strconv.Itoa(other)}
 	if r.argument != "" {
 		args = append(args, r.argument)

@@ -35,6 +35,8 @@ func timerScenarios(shared *resources) []scenario {
 	add("data-again", rule, w, nil)
 	rule, w = tcp("sendto", "zero-window probe")
 	add("window-probe", rule, w, nil)
+	rule, w = tcp("close", "TCP sent a delayed acknowledgement")
+	add("linger", rule, w, nil)
 	add("delayed-ack", trackSyscall("read"),
 		want{causes: only(explain.Task), by: "scn-server", root: explain.ProtocolTimer, rootBy: "TCP", says: "delayed acknowledgement"}, nil)
 	add("slow-reader", trackSyscall("sendto"),
@@ -46,7 +48,9 @@ func timerScenarios(shared *resources) []scenario {
 	turns := fmt.Sprintf("track: pair\n    entry: uprobe:%[1]s:take_turn\n    exit: uretprobe:%[1]s:take_turn\n    key: tid", built.program)
 	add("timed-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder"}, nil)
 	turns = "track: pair\n    entry: tracepoint:syscalls:sys_exit_clock_nanosleep\n    exit: tracepoint:syscalls:sys_enter_getpgid\n    key: tid"
-	add("python-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder"}, withPython)
+	add("python-turns", turns, want{
+		causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", pattern: explain.InterpreterLock,
+	}, withPython)
 	return list
 }
 

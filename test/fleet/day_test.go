@@ -306,7 +306,7 @@ func checkTimes(t *testing.T, s *server, q fleet.Query) {
 	for n := range copies { // other work at other times, with other ids
 		s.do(fmt.Sprintf("INSERT INTO busy SELECT time - %[1]d, time_ns - %[1]d000000000, observed_ns, host, concat(uid, '%[1]d'), rule, track, trigger,"+
 			" delay_ns, threshold_ns, start_ns + %[1]d, tid, task, cause, culprit, culprit_kind, blamed_ns, summary, unit, pod,"+
-			" namespace, container, version, kernel, release, trace_id, snapshot FROM tailcam_outliers", n))
+			" namespace, container, version, kernel, release, trace_id, activity, snapshot FROM tailcam_outliers", n))
 	}
 	for _, table := range []string{"tailcam_outliers", "busy"} {
 		f, err := fleet.Open(strings.Replace(s.url("clickhouse"), "//", "//reader@", 1)+"/default?table="+table, &fleet.Options{Password: readerPassword})

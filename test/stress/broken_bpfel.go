@@ -27,6 +27,7 @@ const (
 	BrokenVarFirstSwitch        = "first_switch"
 	BrokenVarGeneration         = "generation"
 	BrokenVarMask               = "mask"
+	BrokenVarPercpuHrtimerBases = "percpu_hrtimer_bases"
 	BrokenVarPercpuKstat        = "percpu_kstat"
 	BrokenVarPercpuPreemptCount = "percpu_preempt_count"
 	BrokenVarPercpuSoftnetData  = "percpu_softnet_data"
@@ -104,6 +105,7 @@ type BrokenVariableSpecs struct {
 	FirstSwitch        *ebpf.VariableSpec `ebpf:"first_switch"`
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Mask               *ebpf.VariableSpec `ebpf:"mask"`
+	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -159,6 +161,7 @@ type BrokenVariables struct {
 	FirstSwitch        *ebpf.Variable `ebpf:"first_switch"`
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Mask               *ebpf.Variable `ebpf:"mask"`
+	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -37,6 +37,7 @@ const (
 	StressVarFirstSwitch        = "first_switch"
 	StressVarGeneration         = "generation"
 	StressVarMask               = "mask"
+	StressVarPercpuHrtimerBases = "percpu_hrtimer_bases"
 	StressVarPercpuKstat        = "percpu_kstat"
 	StressVarPercpuPreemptCount = "percpu_preempt_count"
 	StressVarPercpuSoftnetData  = "percpu_softnet_data"
@@ -114,6 +115,7 @@ type StressVariableSpecs struct {
 	FirstSwitch        *ebpf.VariableSpec `ebpf:"first_switch"`
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Mask               *ebpf.VariableSpec `ebpf:"mask"`
+	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -169,6 +171,7 @@ type StressVariables struct {
 	FirstSwitch        *ebpf.Variable `ebpf:"first_switch"`
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Mask               *ebpf.Variable `ebpf:"mask"`
+	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

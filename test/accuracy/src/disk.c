@@ -17,7 +17,7 @@
 #define PAGE 4096
 #define MIB (1 << 20)
 
-static char *pages(size_t size)
+char *pages(size_t size)
 {
 	char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
@@ -34,7 +34,7 @@ static int open_direct(void)
 }
 
 /* A file of the directory that the scenario got. */
-static int file_in(const char *name, size_t size)
+int file_in(const char *name, size_t size)
 {
 	char path[512];
 	int fd;
@@ -47,6 +47,19 @@ static int file_in(const char *name, size_t size)
 	need(pwrite(fd, buf, size, 0) == (ssize_t)size, path);
 	munmap(buf, size);
 	return fd;
+}
+
+int direct_file(const char *name, size_t size)
+{
+	char path[64];
+	int fd = file_in(name, size);
+
+	need(fsync(fd) == 0, name);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	int direct = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+	need(direct >= 0, name);
+	close(fd);
+	return direct;
 }
 
 /* The disk takes its time, the queue is empty. */
@@ -66,23 +79,29 @@ static void slow_disk(void)
 static volatile bool submitted;
 static uint64_t written;
 
+/* What is written: so much, DEEP times. */
+static struct much {
+	int fd;
+	size_t each;
+	off_t first, apart;
+} much;
+
 static void write_much(struct actor *actor)
 {
 	struct iocb block[DEEP], *list[DEEP];
 	struct io_event event[DEEP];
 	aio_context_t context = 0;
-	int fd = open_direct();
-	char *buf = pages(PAGE);
+	char *buf = pages(much.each);
 
 	(void)actor;
 	need(syscall(SYS_io_setup, DEEP, &context) == 0, "io_setup");
 	for (int i = 0; i < DEEP; i++) {
 		block[i] = (struct iocb){
-			.aio_fildes = (uint32_t)fd,
+			.aio_fildes = (uint32_t)much.fd,
 			.aio_lio_opcode = IOCB_CMD_PWRITE,
 			.aio_buf = (uint64_t)buf,
-			.aio_nbytes = PAGE,
-			.aio_offset = (i + 1) * 8 * MIB,
+			.aio_nbytes = much.each,
+			.aio_offset = much.first + i * much.apart,
 		};
 		list[i] = &block[i];
 	}
@@ -90,26 +109,38 @@ static void write_much(struct actor *actor)
 	submitted = true;
 	need(syscall(SYS_io_getevents, context, DEEP, DEEP, event, NULL) == DEEP, "io_getevents");
 	written = now();
-	close(fd);
+	close(much.fd);
 }
 
-static void deep_queue(void)
+static void read_behind_much(int fd, off_t at)
 {
 	struct actor writer = {.comm = "scn-writer", .cpu = other, .fifo = MIDDLE, .act = write_much};
-	int fd = open_direct();
 	char *buf = pages(PAGE);
 
 	start(&writer);
 	while (!submitted)
 		usleep(100);
 	become_victim();
-	need(pread(fd, buf, PAGE, 4 * MIB) == PAGE, "read directly");
+	need(pread(fd, buf, PAGE, at) == PAGE, "read directly");
 	done();
 	join(&writer);
 	truth.culprit = writer.tid;
 	truth.part = written - truth.start;
 	if (written < truth.start || written > truth.end)
 		truth.spoilt = "the read was not behind the writes";
+}
+
+static void deep_queue(void)
+{
+	much = (struct much){.fd = open_direct(), .each = PAGE, .first = 8 * MIB, .apart = 8 * MIB};
+	read_behind_much(open_direct(), 4 * MIB);
+}
+
+/* The other one moves much more than the victim. */
+static void bulk_io(void)
+{
+	much = (struct much){.fd = direct_file("much", DEEP / 2 * MIB), .each = MIB / 2, .apart = MIB / 2};
+	read_behind_much(direct_file("mine", PAGE), 0);
 }
 
 /* ----------------------------------------------------------------- journal */
@@ -294,5 +325,5 @@ static void work_queue(void)
 
 const struct scenario disk_scenarios[] = {
 	{"slow-disk", slow_disk}, {"deep-queue", deep_queue}, {"journal", journal}, {"page-fault", page_fault},
-	{"reclaim", reclaim},	  {"work-queue", work_queue}, {NULL, NULL},
+	{"reclaim", reclaim},	  {"work-queue", work_queue}, {"bulk-io", bulk_io}, {NULL, NULL},
 };

@@ -10,12 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static uint64_t due;
+static volatile uint64_t due;
 
 static bool old_cgroups(void)
 {
@@ -76,6 +77,48 @@ static void quota(void)
 	enter_cgroup();
 	start(&victim);
 	join(&victim);
+}
+
+/* What this thread has had of its CPU: the kernel leaves out what the hypervisor says that it took. */
+static uint64_t had(void)
+{
+	struct timespec ts;
+
+	need(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts) == 0, "read the thread's clock");
+	return ts.tv_sec * 1000 * MSEC + ts.tv_nsec;
+}
+
+/* Its server runs in such a cgroup, and has more to do than that. */
+static void quota_server(void)
+{
+	int pair[2];
+	char c;
+
+	need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "make a pair of sockets");
+	truth.culprit = fork();
+	need(truth.culprit >= 0, "fork");
+	if (truth.culprit == 0) {
+		struct sched_param param = {0};
+
+		need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread("scn-server");
+		pin_thread(other);
+		enter_cgroup();
+		need(write(pair[1], "x", 1) == 1 && read(pair[1], &c, 1) == 1, "read a request");
+		for (uint64_t until = had() + 25 * MSEC; had() < until;)
+			;
+		need(write(pair[1], "x", 1) == 1, "answer");
+		pause();
+	}
+	need(read(pair[0], &c, 1) == 1, "wait for the server");
+	uint64_t before = throttled();
+
+	become_victim();
+	need(write(pair[0], "x", 1) == 1 && read(pair[0], &c, 1) == 1, "ask");
+	done();
+	if (throttled() - before < (truth.end - truth.start) / 2)
+		truth.spoilt = "it was not the quota";
 }
 
 static struct truth *shared;
@@ -250,17 +293,12 @@ static void keep_busy(struct actor *actor)
 
 	(void)actor;
 	need(sched_setscheduler(0, SCHED_IDLE, &param) == 0, "become an idle task");
-	spin_until(due);
+	while (now() < due)
+		;
 }
 
-/* What this thread has had of its CPU: the kernel leaves out what the hypervisor says that it took. */
-static uint64_t had(void)
-{
-	struct timespec ts;
-
-	need(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts) == 0, "read the thread's clock");
-	return ts.tv_sec * 1000 * MSEC + ts.tv_nsec;
-}
+/* That it is no tick, and more than the least that is looked for. */
+#define ENOUGH (3 * MSEC / 2)
 
 /* Computes in the kernel, the same tenth of a millisecond every time, and notes the call that was kept from its CPU longest. */
 static void compute(struct actor *actor)
@@ -268,7 +306,7 @@ static void compute(struct actor *actor)
 	static char buf[64 << 10];
 
 	truth.victim = actor->tid;
-	for (uint64_t pause_at = now() + 500 * MSEC; now() < due;) {
+	for (uint64_t pause_at = now() + 500 * MSEC; now() < due && truth.part < ENOUGH;) {
 		struct switches before = switches();
 		uint64_t ran = had(), start = now();
 
@@ -289,6 +327,7 @@ static void compute(struct actor *actor)
 			pause_at = now() + 500 * MSEC;
 		}
 	}
+	due = now();
 }
 
 /* Nothing of this machine keeps the victim from running: what is missing, the hypervisor took. */
@@ -297,7 +336,7 @@ static void steal(void)
 	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = HIGHEST, .act = compute}, busy[64];
 	int cpus[64], count = allowed_cpus(cpus, 64);
 
-	due = now() + 3000 * MSEC;
+	due = now() + 2000 * MSEC;
 	for (int i = 0; i < count; i++) {
 		busy[i] = (struct actor){.comm = "scn-busy", .cpu = cpus[i], .act = keep_busy};
 		start(&busy[i]);
@@ -311,6 +350,6 @@ static void steal(void)
 }
 
 const struct scenario held_scenarios[] = {
-	{"quota", quota},	{"stopped", stopped}, {"frozen", frozen}, {"softirq", softirq},
-	{"irqs-off", irqs_off}, {"steal", steal},     {NULL, NULL},
+	{"quota-server", quota_server}, {"quota", quota},	{"stopped", stopped}, {"frozen", frozen},
+	{"softirq", softirq},		{"irqs-off", irqs_off}, {"steal", steal},     {NULL, NULL},
 };

@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -280,89 +279,54 @@ static void softirq_storm(void)
 		truth.spoilt = "others had the CPU as well";
 }
 
-/* -------------------------------------------------------------- PostgreSQL */
+/* ------------------------------------------------------------ a queue that lets little through */
 
-/* Sends one message of PostgreSQL's protocol; the first one of all has no type. */
-static void pg_send(int fd, char type, const void *body, size_t size)
+static void echo(void *arg, int ready)
 {
-	char buf[512];
-	size_t at = 0;
-	uint32_t length = htonl((uint32_t)size + 4);
+	struct sockaddr_in a = address(THERE);
+	socklen_t size = sizeof(a);
+	uint64_t asked;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (type)
-		buf[at++] = type;
-	memcpy(buf + at, &length, 4);
-	memcpy(buf + at + 4, body, size);
-	at += 4 + size;
-	need(write(fd, buf, at) == (ssize_t)at, "send to PostgreSQL");
-}
-
-static void pg_read(int fd, void *buf, size_t size)
-{
-	for (size_t at = 0; at < size;) {
-		ssize_t n = read(fd, (char *)buf + at, size - at);
-
-		need(n > 0, "read from PostgreSQL");
-		at += (size_t)n;
+	(void)arg;
+	need(fd >= 0 && bind(fd, (struct sockaddr *)&a, size) == 0, "bind");
+	need(fifo_thread(MIDDLE) == 0, "become real-time");
+	need(write(ready, "x", 1) == 1, "tell");
+	for (;;) {
+		need(recvfrom(fd, &asked, sizeof(asked), 0, (struct sockaddr *)&a, &size) == sizeof(asked), "receive");
+		need(sendto(fd, &asked, sizeof(asked), 0, (struct sockaddr *)&a, size) == sizeof(asked), "answer");
 	}
 }
 
-/* Reads messages until the server is ready for more; returns its process, if it said so. */
-static pid_t pg_until_ready(int fd)
+/* The device's queue sends 32 KB a second. What others have sent before has used that up. */
+static void shaped(void)
 {
-	char head[5], body[4096];
-	uint32_t length, pid = 0;
+	struct sockaddr_in there = address(THERE), nobody = address(THERE);
+	static char much[1400];
+	uint64_t answer;
+	pid_t pid = wire(echo, NULL);
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), its = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	do {
-		pg_read(fd, head, sizeof(head));
-		memcpy(&length, head + 1, 4);
-		length = ntohl(length) - 4;
-		if (length > sizeof(body))
-			die("a long message of PostgreSQL");
-		pg_read(fd, body, length);
-		if (head[0] == 'E') {
-			fprintf(stderr, "PostgreSQL: %.*s\n", (int)length, body);
-			die("PostgreSQL refuses");
-		}
-		if (head[0] == 'K')
-			memcpy(&pid, body, 4);
-	} while (head[0] != 'Z');
-	return (pid_t)ntohl(pid);
-}
-
-static void pg_query(int fd, const char *sql)
-{
-	pg_send(fd, 'Q', sql, strlen(sql) + 1);
-	pg_until_ready(fd);
-}
-
-/* A commit waits for a server that waits for its log's disk. */
-static void postgres(void)
-{
-	static const char hello[] = "\0\3\0\0user\0postgres\0database\0postgres\0";
-	struct sockaddr_un at = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (!argument || strlen(argument) >= sizeof(at.sun_path))
-		die("postgres wants the path of a socket");
-	strcpy(at.sun_path, argument);
-	need(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0, "connect to PostgreSQL");
-	pg_send(fd, 0, hello, sizeof(hello));
-	truth.culprit = pg_until_ready(fd);
-	pg_query(fd, "create table if not exists scenario (n int)");
-	pg_query(fd, "insert into scenario values (1)");
-	pin_thread(cpu);
-	need(fifo_thread(MIDDLE) == 0, "become real-time");
-	name_thread(victim_comm);
-	truth.victim = gettid();
-	truth.start = now();
-	pg_query(fd, "insert into scenario values (2)");
-	truth.end = now();
-	name_thread("scn-idle");
-	close(fd);
+	nobody.sin_port = htons(9);
+	shell("tc qdisc add dev scn0 root tbf rate 256kbit burst 1600 latency 1s");
+	need(fd >= 0 && its >= 0 && connect(fd, (struct sockaddr *)&there, sizeof(there)) == 0, "connect");
+	need(send(fd, &answer, sizeof(answer), 0) == sizeof(answer), "ask");
+	need(recv(fd, &answer, sizeof(answer), 0) == sizeof(answer), "read an answer");
+	for (int i = 0; i < 2; i++)
+		need(sendto(its, much, sizeof(much), 0, (struct sockaddr *)&nobody, sizeof(nobody)) == sizeof(much),
+		     "send");
+	become_victim();
+	need(send(fd, &truth.start, sizeof(truth.start), 0) == sizeof(truth.start), "ask");
+	need(recv(fd, &answer, sizeof(answer), 0) == sizeof(answer), "read an answer");
+	done();
+	truth.culprit = pid;
+	unwire(pid);
 }
 
 const struct scenario peer_scenarios[] = {
-	{"local-server", local_server}, {"network", network}, {"softirq-storm", softirq_storm},
-	{"postgres", postgres},		{NULL, NULL},
+	{"local-server", local_server},
+	{"network", network},
+	{"softirq-storm", softirq_storm},
+	{"shaped", shaped},
+	{NULL, NULL},
 };

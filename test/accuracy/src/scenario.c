@@ -21,10 +21,10 @@ int cpu, other;
 
 static void tell(void)
 {
-	printf("{\"victim\":%d,\"culprit\":%d,\"root\":%d,\"start_ns\":%llu,\"end_ns\":%llu,\"part_ns\":%llu,\"crowded\":%s,\"spoilt\":\"%s\"}\n",
+	printf("{\"victim\":%d,\"culprit\":%d,\"root\":%d,\"start_ns\":%llu,\"end_ns\":%llu,\"part_ns\":%llu,\"request\":\"%u.%u\",\"crowded\":%s,\"spoilt\":\"%s\"}\n",
 	       truth.victim, truth.culprit, truth.root, (unsigned long long)truth.start, (unsigned long long)truth.end,
-	       (unsigned long long)(truth.part ? truth.part : truth.end - truth.start),
-	       truth.crowded ? "true" : "false", truth.spoilt ? truth.spoilt : "");
+	       (unsigned long long)(truth.part ? truth.part : truth.end - truth.start), (unsigned)truth.request,
+	       (unsigned)(truth.request >> 32), truth.crowded ? "true" : "false", truth.spoilt ? truth.spoilt : "");
 	fflush(stdout);
 }
 
@@ -193,8 +193,10 @@ void look_for_gap(uint64_t least, uint64_t until)
 int main(int argc, char **argv)
 {
 	static const struct scenario *const lists[] = {
-		cpu_scenarios,	held_scenarios,	   wait_scenarios,  peer_scenarios,
-		disk_scenarios, pattern_scenarios, timer_scenarios, ended_scenarios,
+		cpu_scenarios,	    held_scenarios,    wait_scenarios,	peer_scenarios,
+		disk_scenarios,	    pattern_scenarios, timer_scenarios, ended_scenarios,
+		share_scenarios,    process_scenarios, crowd_scenarios, bulk_scenarios,
+		postgres_scenarios, service_scenarios, asked_scenarios, request_scenarios,
 	};
 	char line[8];
 

@@ -24,6 +24,7 @@ struct truth {
 	pid_t root;	     /* who kept the culprit; 0: nobody */
 	uint64_t start, end; /* of what the victim waited for */
 	uint64_t part;	     /* of it, what the culprit took; 0: all */
+	uint64_t request;    /* the token that the culprit carried; 0: none */
 	bool crowded;	     /* no other CPU was idle all the time */
 	const char *spoilt;  /* why this run says nothing; NULL: it does */
 };
@@ -59,6 +60,13 @@ void done(void);
 
 void put(const char *dir, const char *file, const char *text);
 
+char *pages(size_t size); /* that are there */
+/* A new file of the directory that is the argument; one that is on the disk, and bypasses the page cache. */
+int file_in(const char *name, size_t size);
+int direct_file(const char *name, size_t size);
+/* The victim reads from such a one when that many requests of others are under way, which write slowly. */
+void read_behind(int fd, unsigned long deep);
+
 /* When a thread that wants to run all the time did run. */
 struct stretches {
 	struct stretch {
@@ -82,6 +90,8 @@ struct scenario {
 };
 
 extern const struct scenario cpu_scenarios[], held_scenarios[], wait_scenarios[], peer_scenarios[], disk_scenarios[],
-	pattern_scenarios[], timer_scenarios[], ended_scenarios[];
+	pattern_scenarios[], timer_scenarios[], ended_scenarios[], share_scenarios[], process_scenarios[],
+	crowd_scenarios[], bulk_scenarios[], postgres_scenarios[], service_scenarios[], asked_scenarios[],
+	request_scenarios[];
 
 #endif

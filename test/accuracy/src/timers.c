@@ -179,6 +179,36 @@ static void data_again(void)
 		truth.spoilt = "nothing was lost";
 }
 
+static void heal(struct actor *actor)
+{
+	(void)actor;
+	while (!begin)
+		usleep(200);
+	sleep_until(begin + 60 * MSEC);
+	lose_packets(server, false);
+}
+
+/* It closes a connection, and waits until all has arrived; a packet is lost. */
+static void linger(void)
+{
+	struct actor healer = {.comm = "scn-healer", .cpu = other, .fifo = MIDDLE, .act = heal};
+	struct linger wait = {.l_onoff = 1, .l_linger = 5};
+
+	make_connection();
+	need(setsockopt(client, SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)) == 0, "SO_LINGER");
+	start(&healer);
+	lose_packets(server, true);
+	become_victim();
+	begin = truth.start;
+	need(write(client, "x", 1) == 1, "write");
+	truth.start = now();
+	close(client);
+	done();
+	join(&healer);
+	if (truth.end - truth.start < 100 * MSEC)
+		truth.spoilt = "nothing was lost";
+}
+
 /* ------------------------------------------------------------- zero window */
 
 #define MUCH (4 << 20)
@@ -479,8 +509,17 @@ static void interpreter_lock(void)
 }
 
 const struct scenario timer_scenarios[] = {
-	{"syn-again", syn_again},      {"syn-twice", syn_twice},	   {"delayed-ack", delayed_ack},
-	{"data-again", data_again},    {"slow-reader", slow_reader},	   {"window-probe", window_probe},
-	{"io-limit", io_limit},	       {"dirty-pages", dirty_pages},	   {"timed-turns", timed_turns},
-	{"rt-limit", real_time_limit}, {"python-turns", interpreter_lock}, {NULL, NULL},
+	{"syn-again", syn_again},
+	{"syn-twice", syn_twice},
+	{"delayed-ack", delayed_ack},
+	{"data-again", data_again},
+	{"linger", linger},
+	{"slow-reader", slow_reader},
+	{"window-probe", window_probe},
+	{"io-limit", io_limit},
+	{"dirty-pages", dirty_pages},
+	{"timed-turns", timed_turns},
+	{"rt-limit", real_time_limit},
+	{"python-turns", interpreter_lock},
+	{NULL, NULL},
 };

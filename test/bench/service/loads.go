@@ -20,6 +20,9 @@ type load struct {
 	start   func(context.Context, *env) (client, error)
 }
 
+// postgresPattern finds PostgreSQL's server, which is not in the path.
+const postgresPattern = "/usr/lib/postgresql/*/bin/postgres"
+
 // targetP99 is that of every load whose client tells latencies.
 const targetP99 = 1.03
 
@@ -40,7 +43,7 @@ var loads = []load{
 	},
 	{
 		name: "pgbench", title: "pgbench -S, 4 clients", request: "transaction", target: 1.04, start: startPostgres,
-		needs: map[string]string{"/usr/lib/postgresql/*/bin/postgres": "postgresql", "/usr/lib/postgresql/*/bin/pgbench": "postgresql"},
+		needs: map[string]string{postgresPattern: "postgresql", "/usr/lib/postgresql/*/bin/pgbench": "postgresql"},
 	},
 	{
 		name: "hackbench", title: "hackbench -g 4 -P", request: "run", target: 1.10, start: startHackbench,

@@ -117,6 +117,11 @@ func run(ctx context.Context, o *options) (err error) {
 	}
 
 	b := &bench{opts: o, env: env{dir: dir, disk: filepath.Dir(o.output), seconds: o.seconds}, loads: loads, variants: variants}
+	if slices.ContainsFunc(variants, func(v variant) bool { return v.tokens.on }) {
+		if err := compileTokens(ctx, &b.env); err != nil {
+			return err
+		}
+	}
 	if o.prices {
 		return b.printPrices(ctx, os.Stdout)
 	}

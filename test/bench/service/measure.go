@@ -45,10 +45,12 @@ type round struct {
 // sample is one measured run of a load.
 type sample struct {
 	NS  float64 `json:"ns"`     // of a request
-	P99 float64 `json:"p99_ns"` // as the client saw it; 0: it does not tell
+	P50 float64 `json:"p50_ns"` // median of latencies, as the client saw them; 0: it does not tell
+	P99 float64 `json:"p99_ns"`
 	CPU float64 `json:"cpu_ns"` // of client and server, for a request; 0: not measured
 
 	history
+	daemonWork
 	Cost float64  `json:"cost,omitempty"` // of a tailcam with a budget: share of the machine, by its own account
 	Shed []string `json:"shed,omitempty"` // and what it shed at the end
 
@@ -152,10 +154,10 @@ func (b *bench) round(ctx context.Context, clients []client, n int) (*round, err
 	if err != nil {
 		return nil, err
 	}
-	for i := range b.variants {
-		v := &b.variants[(i+n)%len(b.variants)]
-		if r.Samples[v.name], err = b.visit(ctx, v, clients); err != nil {
-			return nil, fmt.Errorf("%s: %w", v.name, err)
+	groups := together(b.variants)
+	for i := range groups {
+		if err := b.visit(ctx, groups[(i+n)%len(groups)], clients, n, r.Samples); err != nil {
+			return nil, err
 		}
 	}
 	after, err := cpuTimes()
@@ -198,29 +200,55 @@ func usedBy(c client) (time.Duration, error) {
 	return used, nil
 }
 
-// visit runs each load under a variant.
-func (b *bench) visit(ctx context.Context, v *variant, clients []client) (samples map[string]sample, err error) {
-	w, err := v.start(ctx, &b.env)
+// visit runs each load under variants that share what is started. Each round begins with another of them.
+func (b *bench) visit(ctx context.Context, group []variant, clients []client, n int, samples map[string]map[string]sample) (err error) {
+	w, err := group[0].start(ctx, &b.env)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("%s: %w", group[0].name, err)
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
-	samples = map[string]sample{}
 	for i, c := range clients {
-		b.say("%s, %s", v.name, b.loads[i].name)
-		if err := warm(ctx, c, v.warm); err != nil {
-			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)
+		for k := range group {
+			v, load := &group[(k+n)%len(group)], b.loads[i].name
+			if !v.measures(load) {
+				continue
+			}
+			b.say("%s, %s", v.name, load)
+			s, err := b.sample(ctx, v, w, c)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", v.name, load, err)
+			}
+			if samples[v.name] == nil {
+				samples[v.name] = map[string]sample{}
+			}
+			samples[v.name][load] = s
 		}
-		if d, ok := w.(*daemon); ok && v.warm == firstRun {
-			settle(ctx, d.cmd.Process.Pid)
-		}
-		s, err := observed(ctx, w, c)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)
-		}
-		samples[b.loads[i].name] = s
 	}
-	return samples, ctx.Err()
+	return ctx.Err()
+}
+
+// sample is one run of a load under a variant at work, once both have settled.
+func (b *bench) sample(ctx context.Context, v *variant, w running, c client) (s sample, err error) {
+	d, ok := w.(*daemon)
+	if v.tokens.on {
+		take, giveErr := v.tokens.give(ctx, &b.env, d, c)
+		if giveErr != nil {
+			return s, giveErr
+		}
+		defer func() { err = errors.Join(err, take()) }()
+	}
+	if err := warm(ctx, c, v.warm); err != nil {
+		return s, err
+	}
+	if ok && v.warm <= firstRun {
+		if err := d.calm(ctx, c); err != nil {
+			return s, err
+		}
+	}
+	if v.accounted {
+		return d.accounted(ctx, c)
+	}
+	return observed(ctx, w, c)
 }
 
 // warm lets a load run for a while before it is measured.
@@ -230,6 +258,33 @@ func warm(ctx context.Context, c client, length time.Duration) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// firstSnapshots is how many runs a load may have until rules have taken the snapshots that
+// they may take at once (burst); further ones come every ten seconds.
+const firstSnapshots = 5
+
+// calm lets a load run until a run has no snapshot, and waits until the daemon is done.
+func (d *daemon) calm(ctx context.Context, c client) error {
+	for range firstSnapshots {
+		settle(ctx, d.cmd.Process.Pid)
+		before, err := d.status(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := c.run(ctx); err != nil {
+			return err
+		}
+		after, err := d.status(ctx)
+		if err != nil {
+			return err
+		}
+		if written(after) == written(before) {
+			break
+		}
+	}
+	settle(ctx, d.cmd.Process.Pid)
 	return nil
 }
 
@@ -251,7 +306,7 @@ func observed(ctx context.Context, w running, c client) (sample, error) {
 	if err != nil {
 		return s, err
 	}
-	s.history = between(before, after)
+	s.history, s.daemonWork = between(before, after), work(before, after)
 	if k := after.Cost; k != nil && k.BudgetCPU > 0 {
 		s.Cost = k.CPU
 		for _, p := range k.Shed {

@@ -73,11 +73,11 @@ func (b *bench) printPrices(ctx context.Context, w io.Writer) (err error) {
 
 // priceRound has every load run once, and adds what the programs of the variant did.
 func (b *bench) priceRound(ctx context.Context, v *variant, clients []client, others map[string]spent, p *prices) (err error) {
-	daemon, err := v.start(ctx, &b.env)
+	w, err := v.start(ctx, &b.env)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, daemon.stop()) }()
+	defer func() { err = errors.Join(err, w.stop()) }()
 	on, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		return fmt.Errorf("enable BPF run-time statistics: %w", err)
@@ -85,22 +85,37 @@ func (b *bench) priceRound(ctx context.Context, v *variant, clients []client, ot
 	defer on.Close()
 	for i, c := range clients {
 		b.say("prices under %s", b.loads[i].name)
-		before, err := programTimes(others)
-		if err != nil {
-			return err
-		}
-		start := time.Now()
-		if _, err := c.run(ctx); err != nil {
+		if err := b.price(ctx, v, w, &b.loads[i], c, others, p); err != nil {
 			return fmt.Errorf("%s: %w", b.loads[i].name, err)
 		}
-		after, err := programTimes(others)
-		if err != nil {
-			return err
+	}
+	return nil
+}
+
+// price has a load run once.
+func (b *bench) price(ctx context.Context, v *variant, w running, l *load, c client, others map[string]spent, p *prices) (err error) {
+	if v.tokens.on {
+		take, giveErr := v.tokens.give(ctx, &b.env, w.(*daemon), c)
+		if giveErr != nil {
+			return giveErr
 		}
-		seconds := time.Since(start).Seconds()
-		for name, s := range after {
-			p.add(b.loads[i].name, name, spent{s.runs - before[name].runs, s.time - before[name].time}, seconds)
-		}
+		defer func() { err = errors.Join(err, take()) }()
+	}
+	before, err := programTimes(others)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if _, err := c.run(ctx); err != nil {
+		return err
+	}
+	after, err := programTimes(others)
+	if err != nil {
+		return err
+	}
+	seconds := time.Since(start).Seconds()
+	for name, s := range after {
+		p.add(l.name, name, spent{s.runs - before[name].runs, s.time - before[name].time}, seconds)
 	}
 	return nil
 }

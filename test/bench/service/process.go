@@ -22,11 +22,21 @@ import (
 
 // output runs a client to its end. It dies as a whole with ctx and with this program.
 func output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return outputAs(ctx, nil, name, args...)
+	return finish(ctx, exec.CommandContext(ctx, name, args...), nil)
 }
 
 func outputAs(ctx context.Context, as *syscall.Credential, name string, args ...string) ([]byte, error) {
+	return finish(ctx, exec.CommandContext(ctx, name, args...), as)
+}
+
+// outputIn is output with further variables in the environment.
+func outputIn(ctx context.Context, environ []string, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(cmd.Environ(), environ...)
+	return finish(ctx, cmd, nil)
+}
+
+func finish(ctx context.Context, cmd *exec.Cmd, as *syscall.Credential) ([]byte, error) {
 	var out, msg bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &msg, "/"
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, Credential: as}
@@ -37,24 +47,40 @@ func outputAs(ctx context.Context, as *syscall.Credential, name string, args ...
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s%s", name, err, lastLine(msg.String()), lastLine(out.String()))
+		return nil, fmt.Errorf("%s: %w: %s%s", cmd.Args[0], err, lastLine(msg.String()), lastLine(out.String()))
 	}
 	return out.Bytes(), nil
 }
 
 // server is a process that runs until it is stopped.
 type server struct {
-	cmd  *exec.Cmd
-	out  child.Output
-	done chan struct{} // closed when it has ended
+	cmd   *exec.Cmd
+	out   child.Output
+	done  chan struct{} // closed when it has ended
+	ready func(s *server) error
 }
 
 // serve starts a server, and waits until ready returns nil.
 func serve(ctx context.Context, as *syscall.Credential, ready func(s *server) error, name string, args ...string) (*server, error) {
-	s := &server{cmd: exec.Command(name, args...), done: make(chan struct{})}
-	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
+	cmd := exec.Command(name, args...)
 	// All servers here end at once on SIGINT, with their children.
-	s.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGINT, Credential: as}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGINT, Credential: as}
+	return begin(ctx, cmd, ready)
+}
+
+// again ends the server, and starts it with further variables in its environment.
+func (s *server) again(ctx context.Context, environ []string) (*server, error) {
+	if err := s.stop(); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(s.cmd.Path, s.cmd.Args[1:]...)
+	cmd.SysProcAttr, cmd.Env = s.cmd.SysProcAttr, append(os.Environ(), environ...)
+	return begin(ctx, cmd, s.ready)
+}
+
+func begin(ctx context.Context, cmd *exec.Cmd, ready func(s *server) error) (*server, error) {
+	s := &server{cmd: cmd, done: make(chan struct{}), ready: ready}
+	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
 	s.cmd.WaitDelay = 5 * time.Second
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
@@ -70,13 +96,13 @@ func serve(ctx context.Context, as *syscall.Credential, ready func(s *server) er
 		}
 		select {
 		case <-s.done:
-			return nil, fmt.Errorf("%s ended at once: %s", name, lastLine(s.out.String()))
+			return nil, fmt.Errorf("%s ended at once: %s", cmd.Path, lastLine(s.out.String()))
 		case <-ctx.Done():
 			return nil, errors.Join(ctx.Err(), s.stop())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(late) {
-			return nil, errors.Join(fmt.Errorf("%s is not ready after 20 s: %w: %s", name, err, lastLine(s.out.String())), s.stop())
+			return nil, errors.Join(fmt.Errorf("%s is not ready after 20 s: %w: %s", cmd.Path, err, lastLine(s.out.String())), s.stop())
 		}
 	}
 }

@@ -28,20 +28,35 @@ type program struct {
 func (p program) run(ctx context.Context) (sample, error) { return p.measure(ctx) }
 func (program) stop() error                               { return nil }
 
-// startHackbench lets 160 tasks exchange messages over pipes.
+// messages is a program whose tasks exchange messages.
+type messages struct {
+	measure func(ctx context.Context, environ []string) (sample, error)
+	environ []string
+}
+
+func (m *messages) run(ctx context.Context) (sample, error) { return m.measure(ctx, m.environ) }
+func (*messages) stop() error                               { return nil }
+
+// restart has the environment of further runs.
+func (m *messages) restart(_ context.Context, environ []string) error {
+	m.environ = environ
+	return nil
+}
+
+// startHackbench lets 160 tasks exchange messages over sockets.
 func startHackbench(ctx context.Context, e *env) (client, error) {
-	run := func(ctx context.Context, loops int) (sample, error) {
-		out, err := output(ctx, "hackbench", "-g", "4", "-P", "-l", strconv.Itoa(loops))
+	run := func(ctx context.Context, environ []string, loops int) (sample, error) {
+		out, err := outputIn(ctx, environ, "hackbench", "-g", "4", "-P", "-l", strconv.Itoa(loops))
 		if err != nil {
 			return sample{}, err
 		}
 		return parseHackbench(out)
 	}
 	loops, err := count(e.seconds, 100, func(n int) (float64, error) {
-		s, err := run(ctx, n)
+		s, err := run(ctx, nil, n)
 		return s.NS / 1e9, err
 	})
-	return program{func(ctx context.Context) (sample, error) { return run(ctx, loops) }}, err
+	return &messages{measure: func(ctx context.Context, environ []string) (sample, error) { return run(ctx, environ, loops) }}, err
 }
 
 var hackbenchTime = regexp.MustCompile(`(?m)^Time: ([0-9.]+)$`)
@@ -57,8 +72,8 @@ func parseHackbench(out []byte) (s sample, err error) {
 
 // startPipe lets two tasks wake each other over pipes.
 func startPipe(ctx context.Context, e *env) (client, error) {
-	run := func(ctx context.Context, loops int) (sample, error) {
-		out, err := output(ctx, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", strconv.Itoa(loops))
+	run := func(ctx context.Context, environ []string, loops int) (sample, error) {
+		out, err := outputIn(ctx, environ, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", strconv.Itoa(loops))
 		if err != nil {
 			return sample{}, err
 		}
@@ -69,10 +84,10 @@ func startPipe(ctx context.Context, e *env) (client, error) {
 		return sample{NS: seconds * 1e9 / float64(loops), requests: float64(loops)}, nil
 	}
 	loops, err := count(e.seconds, 10_000, func(n int) (float64, error) {
-		s, err := run(ctx, n)
+		s, err := run(ctx, nil, n)
 		return s.NS * float64(n) / 1e9, err
 	})
-	return program{func(ctx context.Context) (sample, error) { return run(ctx, loops) }}, err
+	return &messages{measure: func(ctx context.Context, environ []string) (sample, error) { return run(ctx, environ, loops) }}, err
 }
 
 // compileDir has the C files that are compiled, over and over.

@@ -32,6 +32,8 @@ type result struct {
 	Variant string    `json:"variant"`
 	NS      stat.Span `json:"ns"`    // of a request
 	Ratio   stat.Span `json:"ratio"` // to nothing in the same round
+	P50     stat.Span `json:"p50_ns,omitzero"`
+	P50To   stat.Span `json:"p50_ratio,omitzero"`
 	P99     stat.Span `json:"p99_ns"`
 	P99To   stat.Span `json:"p99_ratio"`
 	CPU     stat.Span `json:"cpu_ns"` // of a request
@@ -56,13 +58,18 @@ func (r *report) fill(b *bench) {
 			v := &r.variants[k]
 			res := result{
 				Load: l.name, Variant: v.name, NS: r.span(l.name, v.name, "", ns), Ratio: r.span(l.name, v.name, vNothing, ns),
+				P50: r.span(l.name, v.name, "", p50), P50To: r.span(l.name, v.name, vNothing, p50),
 				P99: r.span(l.name, v.name, "", p99), P99To: r.span(l.name, v.name, vNothing, p99),
 				CPU: r.span(l.name, v.name, "", cpuTime), CPUTo: r.span(l.name, v.name, vNothing, cpuTime),
 			}
 			if v.ours {
 				res.Coverage, res.Bytes = r.span(l.name, v.name, "", coverage), r.span(l.name, v.name, "", eventBytes)
 				res.Cost, res.Shed = r.span(l.name, v.name, "", cost), r.shed(l.name, v.name)
-				res.Target, res.Verdict, res.Against = l.target, res.Ratio.Verdict(l.target), map[string]stat.Span{}
+				res.Target = l.target
+				if v.host != "" {
+					res.Target = 1 / leastThroughput
+				}
+				res.Verdict, res.Against = res.Ratio.Verdict(res.Target), map[string]stat.Span{}
 				for _, p := range peers {
 					if s := r.span(l.name, v.name, p.name, ns); s.N > 0 {
 						res.Against[p.name] = s
@@ -75,6 +82,7 @@ func (r *report) fill(b *bench) {
 }
 
 func ns(s sample) float64      { return s.NS }
+func p50(s sample) float64     { return s.P50 }
 func p99(s sample) float64     { return s.P99 }
 func cpuTime(s sample) float64 { return s.CPU }
 
@@ -161,19 +169,30 @@ func (r *report) print(w io.Writer) {
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.NS, res.Ratio })
 	fmt.Fprintf(w, "\nCPU time of client and server for a request:\n\n")
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.CPU, res.CPUTo })
-	fmt.Fprintf(w, "\nThe 99th percentile of latencies as the client sees them, likewise:\n\n")
+	fmt.Fprintf(w, "\nThe median of latencies as the client sees them, likewise:\n\n")
+	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.P50, res.P50To })
+	fmt.Fprintf(w, "\nThe 99th percentile of latencies, likewise:\n\n")
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.P99, res.P99To })
 	if slices.ContainsFunc(r.Results, func(res result) bool { return res.Coverage.N > 0 }) {
 		fmt.Fprintf(w, "\nSeconds of history that %d MiB hold of the busiest CPU, and bytes of an event:\n\n", ringSize>>20)
-		r.history(w)
+		r.ours(w, r.history)
+	}
+	if slices.ContainsFunc(r.variants, func(v variant) bool { return v.ours }) {
+		fmt.Fprintf(w, "\nWhat the daemon takes of the machine during a run, and snapshots that it writes, at the mean of the runs:\n\n")
+		r.ours(w, r.daemon)
 	}
 	if slices.ContainsFunc(r.Results, func(res result) bool { return res.Cost.N > 0 }) {
 		fmt.Fprintf(w, "\nWithin the budget, %d s after each load began: what tailcam takes of the machine by its own account, "+
 			"and what it does without in any round:\n\n", int(settled.Seconds()))
 		r.budget(w)
 	}
-	fmt.Fprintf(w, "\nTargets; of the peers, the time with tailcam to the time with the peer:\n\n")
-	r.targets(w)
+	if slices.ContainsFunc(r.variants, func(v variant) bool { return v.host != "" }) {
+		r.activities(w)
+	}
+	if slices.ContainsFunc(r.variants, func(v variant) bool { return v.ours && v.host == "" }) {
+		fmt.Fprintf(w, "\nTargets; of the peers, the time with tailcam to the time with the peer:\n\n")
+		r.targets(w)
+	}
 }
 
 // table has a line for each variant and a column for each load that has the number.
@@ -205,8 +224,8 @@ func (r *report) table(w io.Writer, get func(*result) (absolute, ratio stat.Span
 	}
 }
 
-// history has a line for each tailcam and a column for each load.
-func (r *report) history(w io.Writer) {
+// ours has a line for each tailcam and a column for each load.
+func (r *report) ours(w io.Writer, cell func(load, variant string) string) {
 	head, line := "|", "|---|"
 	for i := range r.loads {
 		head += " | " + r.loads[i].title
@@ -220,14 +239,39 @@ func (r *report) history(w io.Writer) {
 		}
 		cells := "| " + v.title
 		for i := range r.loads {
-			res := r.result(r.loads[i].name, v.name)
-			cells += " |"
-			if res.Coverage.N > 0 {
-				cells += fmt.Sprintf(" %s s, %.0f B", cell(res.Coverage), res.Bytes.Median)
-			}
+			cells += " |" + cell(r.loads[i].name, v.name)
 		}
 		fmt.Fprintln(w, cells+" |")
 	}
+}
+
+func (r *report) history(load, variant string) string {
+	res := r.result(load, variant)
+	if res.Coverage.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %s s, %.0f B", cell(res.Coverage), res.Bytes.Median)
+}
+
+func (r *report) daemon(load, variant string) string {
+	if r.result(load, variant).NS.N == 0 {
+		return ""
+	}
+	mean := r.work(load, variant)
+	return fmt.Sprintf(" %.1f %%, %.2f", 100*mean.Daemon, mean.Snapshots)
+}
+
+// work is the mean of the rounds that count: most runs have no snapshot, so that a median says little.
+func (r *report) work(load, variant string) (mean daemonWork) {
+	n := 0.0
+	for i := range r.Rounds {
+		if s, ok := r.Rounds[i].Samples[variant][load]; ok && !r.Rounds[i].Dropped {
+			n++
+			mean.Daemon += (s.Daemon - mean.Daemon) / n
+			mean.Snapshots += (s.Snapshots - mean.Snapshots) / n
+		}
+	}
+	return mean
 }
 
 // budget has a line for each load of a tailcam with one.
@@ -250,7 +294,7 @@ func (r *report) targets(w io.Writer) {
 		l := &r.loads[i]
 		for k := range r.variants {
 			v := &r.variants[k]
-			if !v.ours {
+			if !v.ours || v.host != "" {
 				continue
 			}
 			res := r.result(l.name, v.name)
@@ -262,6 +306,54 @@ func (r *report) targets(w io.Writer) {
 				judged(res.Against[vFtrace], 1), judged(res.Against[vPerf], 1), judged(res.P99To, targetP99), cell(res.CPUTo))
 		}
 	}
+}
+
+// Targets of activities, with a token a request, against nothing attached.
+const (
+	targetMedian    = 1.01
+	targetTail      = 1.02
+	leastThroughput = 0.98
+)
+
+// activities has a line for each load and tailcam with activities: what its targets are about, and the
+// same against tailcam as shipped, and against the same daemon while nobody takes part.
+func (r *report) activities(w io.Writer) {
+	fmt.Fprintf(w, "\nActivities: median and 99th percentile of latencies, and throughput, to nothing attached. "+
+		"Targets are %.2f, %.2f and %.2f:\n", targetMedian, targetTail, leastThroughput)
+	for i := range r.variants {
+		over := &r.variants[i]
+		if !slices.Contains([]string{vNothing, vTailcam, vActivities, vGroups}, over.name) {
+			continue
+		}
+		if over.name != vNothing {
+			fmt.Fprintf(w, "\nThe same, to %s:\n", over.name)
+		}
+		fmt.Fprint(w, "\n| | median | p99 | throughput |\n|---|---|---|---|\n")
+		for k := range r.loads {
+			for j := range r.variants {
+				if v := &r.variants[j]; v.host != "" && v.name != over.name && (over.host == "" || over.host == v.host) {
+					r.activity(w, &r.loads[k], v, over.name)
+				}
+			}
+		}
+	}
+}
+
+func (r *report) activity(w io.Writer, l *load, v *variant, over string) {
+	pace := r.span(l.name, v.name, over, ns)
+	if pace.N == 0 {
+		return
+	}
+	show := judged
+	if over != vNothing {
+		show = func(s stat.Span, _ float64) string { return cell(s) }
+	}
+	inverse := cell(stat.Span{N: pace.N, Median: 1 / pace.Median, Low: 1 / pace.High, High: 1 / pace.Low})
+	if over == vNothing {
+		inverse = fmt.Sprintf("**%s** %s", pace.Verdict(1/leastThroughput), inverse)
+	}
+	fmt.Fprintf(w, "| %s, %s | %s | %s | %s |\n", l.title, v.name,
+		show(r.span(l.name, v.name, over, p50), targetMedian), show(r.span(l.name, v.name, over, p99), targetTail), inverse)
 }
 
 func judged(s stat.Span, target float64) string {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +29,10 @@ func made() *report {
 		slow := 1000 * float64(i+1)
 		b.rounds = append(b.rounds, round{Steal: 0.005, Samples: map[string]map[string]sample{
 			vNothing: {"redis": {NS: slow, P99: 10 * slow, CPU: slow}},
-			vTailcam: {"redis": {NS: 1.1 * slow, P99: 10 * slow, CPU: 1.2 * slow, history: history{Coverage: 0.25, Bytes: 55.6}}},
-			vBudget:  {"redis": {NS: 1.05 * slow, Cost: 0.008, Shed: []string{"group irq", "histograms"}[:i%2+1]}},
-			vPerf:    {"redis": {NS: 1.5 * slow, P99: 20 * slow, CPU: 1.5 * slow}},
+			vTailcam: {"redis": {NS: 1.1 * slow, P99: 10 * slow, CPU: 1.2 * slow, history: history{Coverage: 0.25, Bytes: 55.6},
+				daemonWork: daemonWork{Daemon: 0.001 * float64(i), Snapshots: float64(i % 2)}}},
+			vBudget: {"redis": {NS: 1.05 * slow, Cost: 0.008, Shed: []string{"group irq", "histograms"}[:i%2+1]}},
+			vPerf:   {"redis": {NS: 1.5 * slow, P99: 20 * slow, CPU: 1.5 * slow}},
 		}})
 	}
 	b.rounds[9].Dropped, b.rounds[9].Samples[vTailcam]["redis"] = true, sample{NS: 1e9}
@@ -60,6 +62,7 @@ func TestPrint(t *testing.T) {
 		"| nothing | 5 us |", "| tailcam as shipped | 1.10 (1.10 to 1.10) |",
 		"hold of the busiest CPU, and bytes of an event:\n\n| | redis GET, 20 clients |\n|---|---:|\n" +
 			"| tailcam as shipped | 0.25 (0.25 to 0.25) s, 56 B |\n| tailcam within its budget | |\n",
+		"at the mean of the runs:\n\n| | redis GET, 20 clients |\n|---|---:|\n| tailcam as shipped | 0.4 %, 0.44 |\n",
 		"| redis GET, 20 clients | 0.80 % (0.80 to 0.80) | group irq, histograms |",
 		"| redis GET, 20 clients, budget | 1.02 | **missed** 1.05 (1.05 to 1.05) |",
 		"| redis GET, 20 clients | 1.02 | **missed** 1.10 (1.10 to 1.10) |  | **met** 0.73 (0.73 to 0.73) | **met** 1.00 (1.00 to 1.00) | 1.20 (1.20 to 1.20) |",
@@ -115,7 +118,10 @@ func TestCount(t *testing.T) {
 func TestBetween(t *testing.T) {
 	at := time.Now()
 	state := func(seconds int, cpus ...snapshot.Coverage) status {
-		return status{&api.Status{Recorder: api.RecorderStatus{Backend: flight.BackendMmap, CPUs: cpus}}, at.Add(time.Duration(seconds) * time.Second)}
+		return status{
+			Status: &api.Status{Recorder: api.RecorderStatus{Backend: flight.BackendMmap, CPUs: cpus}},
+			at:     at.Add(time.Duration(seconds) * time.Second),
+		}
 	}
 	cpu := func(n int, records, bytes uint64) snapshot.Coverage {
 		return snapshot.Coverage{CPU: n, Records: records, BytesWritten: bytes}
@@ -124,6 +130,17 @@ func TestBetween(t *testing.T) {
 	assert.Check(t, math.Abs(h.Coverage-2*15.0/16) < 1e-6 && math.Abs(h.Bytes-41.94304) < 1e-3, "%+v", h)
 	assert.Equal(t, between(state(0), state(2, cpu(0, 1000, 0))), history{}) // a daemon that does not count bytes
 	assert.Equal(t, between(state(0), state(2)), history{})
+}
+
+// TestWork: of two CPUs and two seconds, and what retention has removed was written, too.
+func TestWork(t *testing.T) {
+	at := time.Now()
+	state := func(seconds int, cpu time.Duration, stored int, removed uint64) status {
+		s := &api.Status{Snapshots: api.SnapshotsStatus{Count: stored, Removed: map[string]uint64{"count": removed}}}
+		return status{Status: s, at: at.Add(time.Duration(seconds) * time.Second), cpu: cpu}
+	}
+	w := work(state(0, time.Second, 3, 0), state(2, 1200*time.Millisecond, 3, 2))
+	assert.Check(t, w.Snapshots == 2 && math.Abs(w.Daemon*float64(runtime.NumCPU())-0.1) < 1e-9, "%+v", w)
 }
 
 // TestBudgetIsOff unless it is asked for, or the program has none.

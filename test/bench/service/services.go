@@ -41,7 +41,7 @@ func startRedis(ctx context.Context, e *env) (client, error) {
 		return nil, err
 	}
 	r := &redis{server: s, port: port}
-	_, err = r.benchmark(ctx, "set", 1) // the key that is read
+	err = r.fill(ctx)
 	if err == nil {
 		r.requests, err = count(e.seconds, 10_000, func(n int) (float64, error) {
 			s, err := r.benchmark(ctx, "get", n)
@@ -52,6 +52,21 @@ func startRedis(ctx context.Context, e *env) (client, error) {
 		return nil, errors.Join(err, s.stop())
 	}
 	return r, nil
+}
+
+// fill sets the key that is read.
+func (r *redis) fill(ctx context.Context) error {
+	_, err := r.benchmark(ctx, "set", 1)
+	return err
+}
+
+func (r *redis) restart(ctx context.Context, environ []string) error {
+	s, err := r.again(ctx, environ)
+	if err != nil {
+		return err
+	}
+	r.server = s
+	return r.fill(ctx)
 }
 
 func (r *redis) run(ctx context.Context) (sample, error) {
@@ -79,10 +94,10 @@ func parseRedis(out []byte) (s sample, err error) {
 	for i, name := range lines[0] {
 		of[name], _ = strconv.ParseFloat(lines[1][i], 64) // one is the test's name
 	}
-	if of["rps"] <= 0 || of["p99_latency_ms"] <= 0 {
+	if of["rps"] <= 0 || of["p50_latency_ms"] <= 0 || of["p99_latency_ms"] <= 0 {
 		return s, fmt.Errorf("redis-benchmark printed %q", out)
 	}
-	return sample{NS: 1e9 / of["rps"], P99: of["p99_latency_ms"] * 1e6}, nil
+	return sample{NS: 1e9 / of["rps"], P50: of["p50_latency_ms"] * 1e6, P99: of["p99_latency_ms"] * 1e6}, nil
 }
 
 // nginx is a server of one small file.
@@ -127,6 +142,14 @@ func startNginx(ctx context.Context, e *env) (client, error) {
 	return &nginx{s, port, whole(e.seconds)}, nil
 }
 
+func (n *nginx) restart(ctx context.Context, environ []string) error {
+	s, err := n.again(ctx, environ)
+	if err == nil {
+		n.server = s
+	}
+	return err
+}
+
 func (n *nginx) run(ctx context.Context) (sample, error) {
 	out, err := output(ctx, "wrk", "-t", "1", "-c", "20", "-d", strconv.Itoa(n.seconds), "--latency",
 		fmt.Sprintf("http://127.0.0.1:%d/", n.port))
@@ -139,26 +162,29 @@ func (n *nginx) run(ctx context.Context) (sample, error) {
 var (
 	wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
 	wrkDone = regexp.MustCompile(`(?m)^ +([0-9]+) requests in `)
+	wrkP50  = regexp.MustCompile(`(?m)^ +50% +([0-9.]+(?:us|ms|s|m))$`)
 	wrkP99  = regexp.MustCompile(`(?m)^ +99% +([0-9.]+(?:us|ms|s|m))$`)
 	wrkBad  = regexp.MustCompile(`(?m)^ +(?:Socket errors|Non-2xx).*$`)
 )
 
 // parseWrk reads wrk --latency.
 func parseWrk(out []byte) (s sample, err error) {
-	rate, p99, done := wrkRate.FindSubmatch(out), wrkP99.FindSubmatch(out), wrkDone.FindSubmatch(out)
+	rate, done := wrkRate.FindSubmatch(out), wrkDone.FindSubmatch(out)
+	p50, p99 := wrkP50.FindSubmatch(out), wrkP99.FindSubmatch(out)
 	if bad := wrkBad.Find(out); bad != nil {
 		return s, fmt.Errorf("wrk:%s", bad)
 	}
-	if rate == nil || p99 == nil || done == nil {
+	if rate == nil || p50 == nil || p99 == nil || done == nil {
 		return s, fmt.Errorf("wrk printed %q", out)
 	}
 	perSecond, err := strconv.ParseFloat(string(rate[1]), 64)
 	if err != nil || perSecond <= 0 {
 		return s, fmt.Errorf("wrk printed %q", out)
 	}
-	d, err := time.ParseDuration(string(p99[1]))
-	requests, err2 := strconv.ParseFloat(string(done[1]), 64)
-	return sample{NS: 1e9 / perSecond, P99: float64(d.Nanoseconds()), requests: requests}, errors.Join(err, err2)
+	median, err1 := time.ParseDuration(string(p50[1]))
+	tail, err2 := time.ParseDuration(string(p99[1]))
+	requests, err3 := strconv.ParseFloat(string(done[1]), 64)
+	return sample{NS: 1e9 / perSecond, P50: float64(median), P99: float64(tail), requests: requests}, errors.Join(err1, err2, err3)
 }
 
 // postgres is a server that keeps all in memory.
@@ -169,7 +195,7 @@ type postgres struct {
 }
 
 func startPostgres(ctx context.Context, e *env) (client, error) {
-	p := &postgres{bin: filepath.Dir(find("/usr/lib/postgresql/*/bin/postgres")), dir: filepath.Join(e.dir, "postgres"), seconds: whole(e.seconds)}
+	p := &postgres{bin: filepath.Dir(find(postgresPattern)), dir: filepath.Join(e.dir, "postgres"), seconds: whole(e.seconds)}
 	if err := os.Mkdir(p.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -198,6 +224,14 @@ func startPostgres(ctx context.Context, e *env) (client, error) {
 
 func (p *postgres) bench(ctx context.Context, args ...string) ([]byte, error) {
 	return output(ctx, filepath.Join(p.bin, "pgbench"), append([]string{"-h", p.dir, "-U", "postgres"}, append(args, "postgres")...)...)
+}
+
+func (p *postgres) restart(ctx context.Context, environ []string) error {
+	s, err := p.again(ctx, environ)
+	if err == nil {
+		p.server = s
+	}
+	return err
 }
 
 func (p *postgres) run(ctx context.Context) (sample, error) {
@@ -235,7 +269,8 @@ func (p *postgres) run(ctx context.Context) (sample, error) {
 		return s, errors.New("pgbench has logged no transaction")
 	}
 	slices.Sort(all)
-	s.P99 = stat.Quantile(all, 0.99)
+	spread(all)
+	s.P50, s.P99 = stat.Quantile(all, 0.5), stat.Quantile(all, 0.99)
 	return s, nil
 }
 
@@ -273,6 +308,21 @@ func parsePgbenchLog(log []byte) (took []float64, err error) {
 		took = append(took, us*1000)
 	}
 	return took, nil
+}
+
+// spread has sorted times that are whole microseconds evenly within theirs: 1 us is some
+// percent of a transaction.
+func spread(sorted []float64) {
+	for first := 0; first < len(sorted); {
+		us, n := sorted[first], first
+		for n < len(sorted) && sorted[n] == us {
+			n++
+		}
+		for i := first; i < n; i++ {
+			sorted[i] = us + 1000*(float64(i-first)+0.5)/float64(n-first)
+		}
+		first = n
+	}
 }
 
 // whole rounds up, for clients that take whole seconds.

@@ -42,6 +42,11 @@ type variant struct {
 	ours  bool          // a tailcam
 	warm  time.Duration // that a load runs before it is measured
 	start func(context.Context, *env) (running, error)
+
+	host      string // variants with the same one share what the first starts
+	tokens    carried
+	accounted bool     // requests are activities
+	only      []string // loads; nil: all
 }
 
 // Names of variants.
@@ -71,12 +76,18 @@ var peers = []variant{
 const settled = 45 * time.Second
 
 // firstRun has a load run once before it is measured under a tailcam that is seconds old:
-// it then has read the symbols of the load's programs, and taken the first snapshots.
+// it then has read the symbols of the load's programs. Further runs are those of calm.
 const firstRun = time.Nanosecond
+
+// ownProgram is this tree's.
+const ownProgram = "bin/tailcam"
 
 // variantNames are those that -variants knows.
 func variantNames(more []tailcam) []string {
 	names := []string{vTailcam, vBudget}
+	for i := range withActivities {
+		names = append(names, withActivities[i].name)
+	}
 	for _, t := range more {
 		names = append(names, t.name)
 	}
@@ -98,14 +109,11 @@ func selectVariants(o *options) (list []variant, missing []string, err error) {
 	list = []variant{{name: vNothing, title: "nothing", start: func(context.Context, *env) (running, error) { return none{}, nil }}}
 	tailcams := o.tailcams
 	if !slices.ContainsFunc(tailcams, func(t tailcam) bool { return t.name == vTailcam }) {
-		tailcams = append([]tailcam{{name: vTailcam, program: "bin/tailcam"}}, tailcams...)
+		tailcams = append([]tailcam{{name: vTailcam, program: ownProgram}}, tailcams...)
 	}
 	for _, t := range tailcams {
 		if !wanted(t.name) {
 			continue
-		}
-		if _, err := os.Stat(t.program); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w (make build)", t.name, err)
 		}
 		if err := t.unlimited(); err != nil {
 			return nil, nil, err
@@ -113,11 +121,20 @@ func selectVariants(o *options) (list []variant, missing []string, err error) {
 		list = append(list, variant{name: t.name, title: t.title(), ours: true, warm: firstRun, start: t.start})
 	}
 	if slices.Contains(o.variants, vBudget) { // each of its runs takes most of a minute
-		t := tailcam{name: vBudget, program: "bin/tailcam"}
+		t := tailcam{name: vBudget, program: ownProgram}
 		if _, err := os.Stat(t.program); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w (make build)", t.name, err)
 		}
 		list = append(list, variant{name: t.name, title: "tailcam within its budget", ours: true, warm: settled, start: t.start})
+	}
+	for i := range withActivities {
+		if a := &withActivities[i]; slices.Contains(o.variants, a.name) {
+			v, err := a.variant()
+			if err != nil {
+				return nil, nil, err
+			}
+			list = append(list, v)
+		}
 	}
 	for _, p := range peers {
 		switch _, err := exec.LookPath(p.name); {
@@ -166,7 +183,7 @@ type tailcam struct {
 func parseTailcam(s string) (tailcam, error) {
 	name, command, ok := strings.Cut(s, "=")
 	f := strings.Fields(command)
-	if !ok || name == "" || len(f) == 0 || name == vNothing || name == vBudget || strings.Contains(name, ",") {
+	if !ok || name == "" || len(f) == 0 || name == vNothing || name != vTailcam && slices.Contains(variantNames(nil), name) || strings.Contains(name, ",") {
 		return tailcam{}, fmt.Errorf("%q is not NAME=PROGRAM [FLAG...]", s)
 	}
 	return tailcam{name: name, program: f[0], flags: f[1:], asked: true}, nil
@@ -180,8 +197,11 @@ func (t *tailcam) title() string {
 }
 
 // unlimited takes the budget off, unless flags set it or the program has none:
-// what is shed would change what is measured, from run to run.
+// what is shed would change what is measured, from run to run. It is an error if there is no program.
 func (t *tailcam) unlimited() error {
+	if _, err := os.Stat(t.program); err != nil {
+		return fmt.Errorf("%s: %w (make build)", t.name, err)
+	}
 	const flag = "--budget-cpu"
 	if slices.ContainsFunc(t.flags, func(f string) bool { return f == flag || strings.HasPrefix(f, flag+"=") }) {
 		return nil
@@ -209,6 +229,9 @@ func (t *tailcam) args(dir string) []string {
 			args = append(args, flag, filepath.Join(configs, value))
 		}
 	}
+	if slices.Contains(t.flags, "--activities-enabled") {
+		args = append(args, "--activities-socket", filepath.Join(dir, activitySocket))
+	}
 	return append(args, t.flags...)
 }
 
@@ -216,6 +239,9 @@ func (t *tailcam) args(dir string) []string {
 func (t tailcam) start(ctx context.Context, e *env) (running, error) {
 	dir, err := os.MkdirTemp(e.dir, "tailcam-")
 	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // servers have users of their own
 		return nil, err
 	}
 	watches := func(s *server) error {
@@ -232,8 +258,11 @@ func (t tailcam) start(ctx context.Context, e *env) (running, error) {
 	return &daemon{server: s, dir: dir, api: api.NewClient(filepath.Join(dir, socket))}, nil
 }
 
-// socket is the daemon's, in its directory.
-const socket = "tailcam.sock"
+// Sockets of the daemon, in its directory.
+const (
+	socket         = "tailcam.sock"
+	activitySocket = "activities.sock" // everybody may connect to it
+)
 
 // daemon is a tailcam at work.
 type daemon struct {

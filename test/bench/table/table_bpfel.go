@@ -40,6 +40,7 @@ const (
 	TableProgStorageWaking     = "storage_waking"
 	TableVarGeneration         = "generation"
 	TableVarMask               = "mask"
+	TableVarPercpuHrtimerBases = "percpu_hrtimer_bases"
 	TableVarPercpuKstat        = "percpu_kstat"
 	TableVarPercpuPreemptCount = "percpu_preempt_count"
 	TableVarPercpuSoftnetData  = "percpu_softnet_data"
@@ -128,6 +129,7 @@ type TableMapSpecs struct {
 type TableVariableSpecs struct {
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Mask               *ebpf.VariableSpec `ebpf:"mask"`
+	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -187,6 +189,7 @@ func (m *TableMaps) Close() error {
 type TableVariables struct {
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Mask               *ebpf.Variable `ebpf:"mask"`
+	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -16,7 +16,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
-// TestActivities: the trace and the span that a program publishes for its threads are in
+// TestActivities: the trace, the span and the route that a program publishes for its threads are in
 // events, in snapshots, in the records and exemplars of OTLP; of a program that ran before
 // the daemon started, and of one that began later, whose first outlier makes it known.
 func TestActivities(t *testing.T) {
@@ -30,10 +30,10 @@ func TestActivities(t *testing.T) {
 	d := start(t, rulesFile(
 		entry("calls", "syscall", "10ms", "{comm: threadctx, syscall: nanosleep}", "snapshot: {after: 10ms, every: 1ms}"),
 		entry("sleeps", "offcpu", "10ms", "{comm: threadctx, syscall: nanosleep}", "snapshot: false"),
-	), "--activities-enabled", "true", "--otlp-endpoint", c.URL, "--otlp-interval", "1s")
+	), "--activities-enabled", "true", "--activities-attributes", "http.route", "--otlp-endpoint", c.URL, "--otlp-interval", "1s")
 	eventually(t, "it is known", func() bool {
 		text := d.ok("status")
-		return strings.Contains(text, "contexts of threads are known of") && !strings.Contains(text, " of 0 processes")
+		return strings.Contains(text, "contexts can be read: ") && !strings.Contains(text, "contexts can be read: 0")
 	})
 	before.Go()
 	sleeps := before.Wait()
@@ -41,6 +41,7 @@ func TestActivities(t *testing.T) {
 	for i := range sleeps {
 		o := outliers[i]
 		assert.Check(t, o.TraceID == sleeps[i].TraceID && o.SpanID == sleeps[i].SpanID, "%q, %q; %+v", o.TraceID, o.SpanID, sleeps[i])
+		assert.Check(t, o.Attributes["http.route"] == sleeps[i].Route, "%q; %+v", o.Attributes, sleeps[i])
 	}
 	seen := 0
 	for _, o := range d.events("sleeps") { // an interrupt may be late
@@ -71,7 +72,7 @@ func inSnapshots(t *testing.T, d *running, outliers []events.Outlier) {
 	want := map[string]string{}
 	for _, o := range outliers {
 		if o.Snapshot != nil {
-			want[o.ID] = o.TraceID
+			want[o.ID] = o.TraceID + o.Attributes["http.route"]
 		}
 	}
 	assert.Assert(t, len(want) > 0)
@@ -83,7 +84,7 @@ func inSnapshots(t *testing.T, d *running, outliers []events.Outlier) {
 				return false
 			}
 			for _, o := range m.Outliers {
-				got[o.ID] = o.TraceID
+				got[o.ID] = o.TraceID + o.Attributes["http.route"]
 			}
 		}
 		for id, trace := range want {
@@ -102,7 +103,8 @@ func inOTLP(t *testing.T, c *collector.Collector, outliers []events.Outlier) {
 		eventually(t, "it has arrived", func() bool {
 			for _, r := range c.Records() {
 				if r.Attributes["log.record.uid"] == o.ID {
-					return is.Equal(o.TraceID+o.SpanID, hex.EncodeToString(r.GetTraceId())+hex.EncodeToString(r.GetSpanId()))().Success()
+					route, _ := r.Attributes["http.route"].(string)
+					return route == o.Attributes["http.route"] && is.Equal(o.TraceID+o.SpanID, hex.EncodeToString(r.GetTraceId())+hex.EncodeToString(r.GetSpanId()))().Success()
 				}
 			}
 			return false

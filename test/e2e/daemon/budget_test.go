@@ -69,8 +69,12 @@ func TestBudget(t *testing.T) {
 
 	stop()
 	// To answer costs the daemon, too: asked twice a second, it stays above the budget.
-	soon("everything is back", 10*time.Minute, 10*time.Second, func() bool { return len(cost().Shed) == 0 })
-	assert.Check(t, d.log.count("back within the budget") > 0, "the log says nothing of its return")
+	told := 0
+	soon("everything is back, and the log says so", 10*time.Minute, 100*time.Millisecond, func() bool {
+		before := told
+		told = d.log.count("back within the budget")
+		return told > before && len(cost().Shed) == 0
+	})
 	c = cost()
 	assert.Check(t, c.Returns >= c.Steps, "%d returns of %d steps", c.Returns, c.Steps)
 }

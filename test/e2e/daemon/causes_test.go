@@ -57,7 +57,7 @@ func TestTriggerRules(t *testing.T) {
 	o := explainedOutlier(d, "pressure", func(o *events.Outlier) bool { return true })
 	assert.Check(t, slices.Contains(hogs, o.Task.TID) && o.Task.Cgroup == path && o.DelayNS == 2e9, "%+v", o.Task)
 	assert.Check(t, o.Trigger.Source == "psi" && strings.Contains(o.Trigger.Reason, "cpu pressure of "+path), "%+v", o.Trigger)
-	assert.Check(t, strings.HasPrefix(o.Explained.Verdict, "the last 2.00 s of "), "%q", o.Explained.Verdict)
+	assert.Check(t, strings.Contains(o.Explained.Verdict, "the last 2.00 s of "), "%q", o.Explained.Verdict) // after a pattern, if others run, too
 	eventually(t, "the action", func() bool {
 		_, err := os.Stat(filepath.Join(d.snaps, *o.Snapshot, "acted"))
 		return err == nil

@@ -111,7 +111,7 @@ func TestWatchdogDisk(t *testing.T) {
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms}")))
 	disk := stuckfs.MountMirror(t, publicDir(t, ""))
 	h.snaps = disk.Path()
-	d := h.startNotified(t, fmt.Sprintf("WATCHDOG_USEC=%d", (12*time.Second).Microseconds()))
+	d := h.startNotified(t, fmt.Sprintf("WATCHDOG_USEC=%d", (8*time.Second).Microseconds()))
 	d.nextWith("WATCHDOG=1")
 	disk.Slow(time.Hour, stuckfs.Sync)
 	defer disk.Mend()

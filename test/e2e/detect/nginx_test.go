@@ -22,6 +22,12 @@ import (
 // nginx runs a server of its own before another one, and returns its address.
 func nginx(t *testing.T, behind string) string {
 	t.Helper()
+	return nginxFor(t, "location / { proxy_pass "+behind+"; }")
+}
+
+// nginxFor runs a server with this configuration, and returns its address.
+func nginxFor(t *testing.T, what string) string {
+	t.Helper()
 	needRoot(t)
 	path, err := exec.LookPath("nginx")
 	if err != nil {
@@ -37,9 +43,9 @@ events {}
 http {
 	access_log off;
 	client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
-	server { listen %[2]s; location / { proxy_pass %[3]s; } }
+	server { listen %[2]s; %[3]s }
 }
-`, dir, address, behind)
+`, dir, address, what)
 	file := filepath.Join(dir, "nginx.conf")
 	assert.NilError(t, os.WriteFile(file, []byte(config), 0o600))
 	cmd := exec.Command(path, "-c", file, "-p", dir)

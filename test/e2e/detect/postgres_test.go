@@ -19,16 +19,39 @@ import (
 	"github.com/tailcam/tailcam/test/support/child"
 )
 
-// postgres runs a server of its own in a directory of its own, as its user, and
-// returns the directory of its programs and a function that runs a query.
-func postgres(t *testing.T) (bin string, query func(sql string)) {
+// server is a PostgreSQL server of a test, in a directory of its own.
+type server struct {
+	bin, dir string
+	uid, gid uint32
+}
+
+// as is a program of PostgreSQL's, as the server's user.
+func (s *server) as(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: s.uid, Gid: s.gid}}
+	return cmd
+}
+
+func (s *server) run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	out, err := s.as(name, args...).CombinedOutput()
+	assert.NilError(t, err, "%s: %v\n%s", name, err, out)
+}
+
+func (s *server) query(t *testing.T, sql string) {
+	t.Helper()
+	s.run(t, "psql", "-h", s.dir, "-d", "postgres", "-q", "-c", sql)
+}
+
+// startPostgres runs a server until the test ends.
+func startPostgres(t *testing.T) *server {
 	t.Helper()
 	needRoot(t)
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if len(found) == 0 {
 		t.Skip("needs PostgreSQL (apt-get install postgresql)")
 	}
-	bin = filepath.Dir(found[len(found)-1])
 	owner, err := user.Lookup("postgres")
 	if err != nil {
 		t.Skipf("needs the user postgres: %v", err)
@@ -39,45 +62,36 @@ func postgres(t *testing.T) (bin string, query func(sql string)) {
 	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	assert.NilError(t, os.Chown(dir, uid, gid))
-	as := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(filepath.Join(bin, name), args...)
-		cmd.Dir = dir
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		return cmd
-	}
-	run := func(name string, args ...string) {
-		t.Helper()
-		out, err := as(name, args...).CombinedOutput()
-		assert.NilError(t, err, "%s: %v\n%s", name, err, out)
-	}
+	s := &server{bin: filepath.Dir(found[len(found)-1]), dir: dir, uid: uint32(uid), gid: uint32(gid)}
 	data := filepath.Join(dir, "data")
-	run("initdb", "-D", data, "--no-sync", "-A", "trust")
-	server := as("postgres", "-D", data, "-c", "listen_addresses=", "-k", dir, "-F")
-	assert.NilError(t, child.Start(server))
+	s.run(t, "initdb", "-D", data, "--no-sync", "-A", "trust")
+	cmd := s.as("postgres", "-D", data, "-c", "listen_addresses=", "-k", dir, "-F")
+	assert.NilError(t, child.Start(cmd))
 	t.Cleanup(func() {
-		assert.Check(t, server.Process.Signal(syscall.SIGQUIT)) // at once
-		_ = server.Wait()                                       // that it was told to quit
+		assert.Check(t, cmd.Process.Signal(syscall.SIGQUIT)) // at once
+		_ = cmd.Wait()                                       // that it was told to quit
 	})
-	for end := time.Now().Add(patience); as("pg_isready", "-q", "-h", dir).Run() != nil; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); s.as("pg_isready", "-q", "-h", dir).Run() != nil; time.Sleep(20 * time.Millisecond) {
 		assert.Assert(t, !time.Now().After(end), "PostgreSQL does not get ready")
 	}
-	return bin, func(sql string) {
-		t.Helper()
-		run("psql", "-h", dir, "-d", "postgres", "-q", "-c", sql)
-	}
+	return s
 }
 
 // A slow query among fast ones, by the probes that PostgreSQL has built in, and
 // by the function that executes it.
 func TestShippedPostgres(t *testing.T) {
 	slow := "select pg_sleep(0.1), 'tailcam'"
-	bin, query := postgres(t)
+	s := startPostgres(t)
+	query := func(sql string) {
+		t.Helper()
+		s.query(t, sql)
+	}
 	for _, name := range []string{"postgres-query", "postgres-execute"} {
 		t.Run(name, func(t *testing.T) {
 			list := shipped(t, name, 60*time.Millisecond, rules.Match{Comm: []string{"postgres"}})
 			for _, hooks := range [][]rules.Hook{list[0].Pair.Entry, list[0].Pair.Exit} {
 				for i := range hooks {
-					hooks[i].Path = filepath.Join(bin, "postgres")
+					hooks[i].Path = filepath.Join(s.bin, "postgres")
 				}
 			}
 			c := watch(t, list, nil)

@@ -41,7 +41,7 @@ func spanProgram(t *testing.T) string {
 	assert.NilError(t, os.Chmod(dir, 0o755))
 	path := filepath.Join(dir, "span")
 	build := exec.CommandContext(t.Context(), gcc, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-static", "-pthread",
-		"-I../../../configs/include", "-o", path, "testdata/span.c")
+		"-I../../../clients/c", "-o", path, "testdata/span.c")
 	out, err := build.CombinedOutput()
 	assert.NilError(t, err, "build the caller: %v\n%s", err, out)
 	return path

@@ -113,7 +113,7 @@ func row(resource pcommon.Map, r plog.LogRecord, now int64) map[string]any {
 		"summary": r.Body().AsString(), "unit": or(text(a, "systemd.unit"), or(text(a, "tailcam.task.unit"), unit)), "pod": text(a, "k8s.pod.name"),
 		"namespace": text(a, "k8s.namespace.name"), "container": or(text(a, "container.name"), or(text(a, "k8s.container.name"), text(a, "container.id"))),
 		"version": text(resource, "service.version"), "kernel": text(resource, "tailcam.kernel"),
-		"release": text(resource, "deployment.id"), "trace_id": trace, "snapshot": text(a, "tailcam.snapshot"),
+		"release": text(resource, "deployment.id"), "trace_id": trace, "activity": text(a, "tailcam.activity.name"), "snapshot": text(a, "tailcam.snapshot"),
 	}
 }
 

@@ -57,7 +57,8 @@ func Attach(t testing.TB, tracepoint string, arg int, own bool, d time.Duration)
 
 // Filter says what a spinner heeds.
 type Filter struct {
-	Arg int // the tracepoint's first argument, or Any
+	Arg int // the tracepoint's first argument, of which 32 bits count, or Any
+	CPU int // that it happens on, plus 1; 0: any
 	PID int // of the process that runs; 0: any
 	// Struct.Field is what the first argument points to, of which the first
 	// Bytes (4 or 8) are Value; an empty Struct: any.
@@ -147,7 +148,10 @@ const (
 func program(m *ebpf.Map, f Filter, offset int16, d time.Duration) asm.Instructions {
 	ins := asm.Instructions{asm.LoadMem(asm.R6, asm.R1, 0, asm.DWord)}
 	if f.Arg != Any {
-		ins = append(ins, asm.JNE.Imm(asm.R6, int32(f.Arg), "out"))
+		ins = append(ins, asm.JNE.Imm32(asm.R6, int32(f.Arg), "out"))
+	}
+	if f.CPU != 0 {
+		ins = append(ins, asm.FnGetSmpProcessorId.Call(), asm.JNE.Imm(asm.R0, int32(f.CPU-1), "out"))
 	}
 	if f.PID != 0 {
 		ins = append(ins,

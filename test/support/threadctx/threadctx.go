@@ -147,6 +147,8 @@ type Sleep struct {
 	End     uint64 `json:"end_ns"`
 	TraceID string `json:"trace_id"`
 	SpanID  string `json:"span_id"`
+	Route   string `json:"route"`          // its attribute http.route
+	Other   string `json:"other_trace_id"` // of the thread that was in the way
 }
 
 // Wait waits for its end, and returns what it did.

@@ -3,6 +3,7 @@ package guest
 import (
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -11,6 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/contexts"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -22,7 +24,9 @@ type contextRecord struct {
 	trace [16]byte
 	span  [8]byte
 	valid byte
-	_     [3]byte
+	_     byte
+	bytes uint16 // of attributes
+	attrs [4]byte
 }
 
 var published *contextRecord
@@ -41,7 +45,7 @@ func TestThreadContexts(t *testing.T) {
 		{Name: "wakeup", Track: rules.Wakeup, Threshold: time.Hour},
 		{Name: "chain", Track: rules.Chain, Threshold: time.Hour, When: rules.Match{Ends: []rules.End{rules.ToRun, rules.ToUser}}},
 		{Name: "span", Track: rules.Span, Threshold: time.Hour},
-	}, &tracker.Options{TrackSelf: true, Contexts: true})
+	}, &tracker.Options{TrackSelf: true, Contexts: true, Attributes: true})
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.Check(t, kernel.Close()) })
 	assert.Assert(t, len(kernel.Inactive()) == 0, "%v", kernel.Inactive())
@@ -57,11 +61,13 @@ func TestThreadContexts(t *testing.T) {
 		Offset: int64(uintptr(unsafe.Pointer(&published)) - threadPointer(t)),
 	}
 	assert.NilError(t, kernel.SetContext(os.Getpid(), &place))
-	published = &contextRecord{trace: [16]byte{1, 15: 2}, span: [8]byte{3, 7: 4}, valid: 1}
+	published = &contextRecord{trace: [16]byte{1, 15: 2}, span: [8]byte{3, 7: 4}, valid: 1, bytes: 4, attrs: [4]byte{7, 2, 'a', 'b'}}
 	seen := map[string]bool{}
 	for range 15 { // an interrupt may be late
 		for rule, o := range slept(t, outliers) {
 			assert.Check(t, rule == "sleep" && o.TraceID == "" || o.TraceID+o.SpanID == "010000000000000000000000000000020300000000000004", "%s: %+v", rule, o)
+			raw := o.Context.Wait(time.Second).Attributes
+			assert.Check(t, o.TraceID == "" || raw != nil && raw.PID == os.Getpid() && string(raw.Data) == "\x07\x02ab", "%s: %+v", rule, raw)
 			seen[rule] = seen[rule] || o.TraceID != ""
 		}
 		if seen["sleep"] || runtime.GOARCH != "amd64" {
@@ -69,11 +75,29 @@ func TestThreadContexts(t *testing.T) {
 		}
 	}
 	assert.Check(t, seen["call"] && seen["sleep"] == (runtime.GOARCH == "amd64"), "%v", seen)
+	checkNow(t, kernel, events.Trace{ID: published.trace, Span: published.span})
 	place.StartStack++ // another program
 	assert.NilError(t, kernel.SetContext(os.Getpid(), &place))
 	for rule, o := range slept(t, outliers) {
 		assert.Check(t, o.TraceID == "", "%s: %+v", rule, o)
 	}
+}
+
+// words reads memory in this process.
+type words struct{}
+
+func (words) Words(pid int, addrs ...uint64) ([]uint64, process.Image, error) {
+	return process.Words(pid, addrs...)
+}
+
+// checkNow: what this thread publishes can be read by who asks.
+func checkNow(t *testing.T, kernel *tracker.Tracker, want events.Trace) {
+	t.Helper()
+	threads, err := kernel.ContextThreads()
+	assert.NilError(t, err)
+	own := slices.DeleteFunc(threads, func(c abi.ContextThread) bool { return int(c.Tid) != unix.Gettid() })
+	assert.Equal(t, len(own), 1)
+	assert.DeepEqual(t, contexts.Read(words{}, own, time.Now().Add(time.Minute)), []contexts.Thread{{PID: os.Getpid(), TID: unix.Gettid(), Trace: want}})
 }
 
 // slept is what each rule reports of a sleep.

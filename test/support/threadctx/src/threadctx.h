@@ -11,6 +11,8 @@ struct record {
 	uint8_t valid;
 	uint8_t trace_flags;
 	uint16_t attributes_bytes;
+	uint8_t attributes[1200];
+	char route[256]; /* no part of it: the http.route that its attributes say, for who checks that */
 };
 
 /* The calling thread's variable. */

@@ -1,0 +1,190 @@
+package accuracy
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/test/support/provoke"
+	"github.com/tailcam/tailcam/test/support/slowirq"
+)
+
+// sharedScenarios are waits for what several share: files, barriers, memory, a CPU.
+func sharedScenarios(shared *resources) []scenario {
+	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
+	held := func(says string) want { return want{causes: only(explain.Locked), by: "scn-holder", says: says} }
+	spins := func(w want, by string) want {
+		w.root, w.rootBy = explain.Running, by
+		return w
+	}
+	return []scenario{
+		{name: "file-lock", rule: trackSyscall("flock"), want: spins(held("a lock of a file"), "scn-holder")},
+		{
+			name: "record-lock", rule: trackSyscall("fcntl"),
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", says: "a lock of a file"},
+		},
+		{
+			name: "pi-mutex", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", says: "priority-inheriting mutex"},
+		},
+		{
+			name: "rwlock", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-reader", root: explain.Timer, rootBy: "timer"},
+		},
+		{
+			name: "barrier", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Task), by: "scn-late", root: explain.Running, rootBy: "scn-late", says: "at a barrier"},
+		},
+		{
+			name: "join", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "to end"},
+		},
+		{
+			name: "semaphore", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Task), by: "scn-user", root: explain.Timer, rootBy: "timer", says: "semaphore"},
+		},
+		{name: "cond-timeout", rule: trackSyscall("futex"), want: want{causes: only(explain.Timer), by: "timer", says: "its own time limit"}},
+		{
+			name: "mmap-lock", rule: trackSyscall("mmap"), long: true,
+			want: want{causes: only(explain.Locked), by: "scn-unmapper", root: explain.Running, rootBy: "scn-unmapper", says: "a lock of the kernel"},
+		},
+		{
+			name: "unix-backlog", rule: trackSyscall("connect"),
+			want: want{causes: only(explain.Task), by: "scn-acceptor", root: explain.Running, rootBy: "scn-acceptor"},
+		},
+		{
+			name: "system-v", rule: trackSyscall("semop, semtimedop"),
+			want: want{causes: only(explain.Task), by: "scn-poster", root: explain.Running, rootBy: "scn-poster"},
+		},
+		{
+			name: "signal-wait", rule: trackSyscall("rt_sigtimedwait"),
+			want: want{causes: only(explain.Task), by: "scn-sender", root: explain.Running, rootBy: "scn-sender", says: "signal"},
+		},
+		{
+			name: "inode-lock", rule: trackSyscall("pwrite64"),
+			want:    want{causes: only(explain.Locked), by: "scn-writer", root: explain.BlockDevice, rootBy: "loop", says: "a lock of the kernel"},
+			prepare: shared.withFiles(0, 20*time.Millisecond, 0),
+		},
+		{
+			name: "herd", rule: trackWakeup,
+			want: want{causes: []explain.Cause{explain.Runnable, explain.Misplaced}, by: "scn-herd", many: true, pattern: explain.ThunderingHerd},
+		},
+		{
+			name: "neighbour", rule: trackSyscall("getrandom"), prepare: withNeighbours,
+			want: want{causes: []explain.Cause{explain.Runnable, explain.Misplaced}, by: "scn-neighbour", many: true, pattern: explain.NoisyNeighbour},
+		},
+		{
+			name: "idle-cpu", rule: trackWakeup, rare: true, long: true, prepare: withLateCPU,
+			want: want{causes: only(explain.Runnable), by: "idle", pattern: explain.IdleWakeup, says: "idle"},
+		},
+		{
+			name: "retry", rule: pairOf("try_again"),
+			want: want{causes: only(explain.Timer), by: "timer", pattern: explain.RetryLoop},
+		},
+		{
+			name: "udp-retry", rule: pairOf("ask_again"),
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server"},
+		},
+	}
+}
+
+// processScenarios are waits for other processes, or for the kernel.
+func processScenarios(shared *resources) []scenario {
+	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
+	return []scenario{
+		{name: "traced", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-tracer", says: "tracer"}},
+		{
+			name: "vfork", rule: trackSyscall("clone"),
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child"},
+		},
+		{
+			name: "exit", rule: trackSyscall("wait4"), long: true,
+			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "freeing"},
+		},
+		{
+			name: "user-fault", rule: trackOffCPU,
+			want: want{causes: only(explain.PageFault), by: "scn-handler", root: explain.Running, rootBy: "scn-handler"},
+		},
+		{
+			name: "own-work", rule: trackSyscall("fallocate"), long: true,
+			want: want{causes: only(explain.RunningKernel), by: "v-own-work", says: "making pages of a file in memory"},
+		},
+		{
+			name: "quota-server", rule: trackSyscall("read"), prepare: withQuota,
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Throttled, rootBy: provoke.CgroupName("cpu")},
+		},
+		{
+			// What a queueing discipline holds back is on its way, as far as is recorded.
+			name: "shaped", rule: trackSyscall("recvfrom"),
+			want: want{causes: only(explain.Task), by: "scn-peer", root: explain.Network, rootBy: "network"},
+		},
+		{
+			name: "scanned", rule: trackSyscall("openat"),
+			want: want{causes: only(explain.Task), by: "scn-scanner", root: explain.Running, rootBy: "scn-scanner"},
+		},
+		{
+			// Where the kernel asks about a system call, trackers of system calls do not see it yet.
+			name: "supervised", rule: trackOffCPU,
+			want: want{causes: only(explain.Task), by: "scn-supervisor", root: explain.Running, rootBy: "scn-supervisor"},
+		},
+		{
+			name: "named-pipe", rule: trackSyscall("openat"),
+			want: want{causes: only(explain.Task), by: "scn-opener", root: explain.Running, rootBy: "scn-opener"},
+		},
+		{
+			name: "pipeline", rule: trackSyscall("read"), prepare: shared.withDisk(40*time.Millisecond, 0, 0),
+			want: want{causes: only(explain.Task), by: "scn-fetcher", root: explain.BlockDevice, rootBy: "loop"},
+		},
+		{name: "moved", rule: trackSyscall("sched_setaffinity"), want: want{causes: only(explain.Preempted), by: "scn-hog"}},
+		{name: "alarm", rule: trackSyscall("rt_sigtimedwait"), want: want{causes: only(explain.Timer), by: "timer", says: "a timer of its process sent a signal"}},
+		{name: "timerfd", rule: trackSyscall("read"), want: want{causes: only(explain.Timer), by: "timer", says: "timerfd"}},
+		{
+			name: "stop-server", rule: trackSyscall("read"),
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Stopped, rootBy: "scn-stopper"},
+		},
+		{
+			name: "fuse-read", rule: trackSyscall("pread64"), prepare: shared.withFUSE,
+			want: want{causes: only(explain.Task), by: "exe", root: explain.Timer, rootBy: "timer"},
+		},
+	}
+}
+
+// pairOf is a rule for a function of the scenarios' program: the only one that sees all of it.
+func pairOf(function string) string {
+	return fmt.Sprintf("track: pair\n    entry: uprobe:%[1]s:%[2]s\n    exit: uretprobe:%[1]s:%[2]s\n    key: tid", built.program, function)
+}
+
+// withNeighbours lets others go before the program's own tasks.
+func withNeighbours(t *testing.T, r *round) {
+	weigh := func(name, v1, v2 string) string {
+		g := provoke.NewNamedCgroup(t, "cpu", provoke.CgroupName(name))
+		g.Set(t, "cpu.shares", "cpu.weight", map[bool]string{false: v1, true: v2}[g.V2])
+		return g.Dir
+	}
+	r.env = []string{"SCENARIO_GROUP=" + weigh("victim", "2", "1")}
+	r.argument = weigh("neighbours", "262144", "10000")
+}
+
+// fromIdle is the state of cpu_idle when a CPU comes back (PWR_EVENT_EXIT).
+const fromIdle = math.MaxUint32
+
+// withLateCPU makes a CPU's way back from its idle state long: the first time after the
+// program has kept it busy for a while.
+func withLateCPU(_ *testing.T, r *round) {
+	var s *slowirq.Spinner
+	r.ready = func(t *testing.T, _ int) {
+		s = slowirq.AttachTo(t, "cpu_idle", slowirq.Filter{Arg: fromIdle, CPU: r.cpu + 1}, 40*time.Millisecond)
+		time.AfterFunc(40*time.Millisecond, s.Arm)
+	}
+	r.complete = func(t *testing.T, tr *truth) {
+		spun, err := s.Wait(nil)
+		assert.NilError(t, err)
+		if tr.Part = spun.End - spun.Start; spun.Start < tr.Start || spun.End > tr.End || tr.Part*10 < (tr.End-tr.Start)*9 {
+			tr.Spoilt = "the CPU was late at another time"
+		}
+	}
+}

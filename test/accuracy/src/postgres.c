@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Victims of PostgreSQL, by its own protocol. */
+#define _GNU_SOURCE
+#include "scenario.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Sends one message of PostgreSQL's protocol; the first one of all has no type. */
+static void pg_send(int fd, char type, const void *body, size_t size)
+{
+	char buf[512];
+	size_t at = 0;
+	uint32_t length = htonl((uint32_t)size + 4);
+
+	if (type)
+		buf[at++] = type;
+	memcpy(buf + at, &length, 4);
+	memcpy(buf + at + 4, body, size);
+	at += 4 + size;
+	need(write(fd, buf, at) == (ssize_t)at, "send to PostgreSQL");
+}
+
+static void pg_read(int fd, void *buf, size_t size)
+{
+	for (size_t at = 0; at < size;) {
+		ssize_t n = read(fd, (char *)buf + at, size - at);
+
+		need(n > 0, "read from PostgreSQL");
+		at += (size_t)n;
+	}
+}
+
+static char answer[64];
+
+/* Reads messages until the server is ready for more; returns its process, if it said so. */
+static pid_t pg_until_ready(int fd)
+{
+	char head[5], body[4096];
+	uint32_t length, pid = 0;
+
+	do {
+		pg_read(fd, head, sizeof(head));
+		memcpy(&length, head + 1, 4);
+		length = ntohl(length) - 4;
+		if (length > sizeof(body))
+			die("a long message of PostgreSQL");
+		pg_read(fd, body, length);
+		if (head[0] == 'E') {
+			fprintf(stderr, "PostgreSQL: %.*s\n", (int)length, body);
+			die("PostgreSQL refuses");
+		}
+		if (head[0] == 'K')
+			memcpy(&pid, body, 4);
+		if (head[0] == 'D') /* one column, as text */
+			snprintf(answer, sizeof(answer), "%.*s", (int)length - 6, body + 6);
+	} while (head[0] != 'Z');
+	return (pid_t)ntohl(pid);
+}
+
+static void pg_query(int fd, const char *sql)
+{
+	pg_send(fd, 'Q', sql, strlen(sql) + 1);
+	pg_until_ready(fd);
+}
+
+/* A connection, and its server's process. */
+static int pg_connect(pid_t *pid)
+{
+	static const char hello[] = "\0\3\0\0user\0postgres\0database\0postgres\0";
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (!argument || strlen(argument) >= sizeof(at.sun_path))
+		die("this scenario wants the path of PostgreSQL's socket");
+	strcpy(at.sun_path, argument);
+	need(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0, "connect to PostgreSQL");
+	pg_send(fd, 0, hello, sizeof(hello));
+	*pid = pg_until_ready(fd);
+	return fd;
+}
+
+/* A commit waits for a server that waits for its log's disk. */
+static void postgres(void)
+{
+	int fd = pg_connect(&truth.culprit);
+
+	pg_query(fd, "create table if not exists scenario (n int)");
+	pg_query(fd, "insert into scenario values (1)");
+	become_victim();
+	pg_query(fd, "insert into scenario values (2)");
+	done();
+	close(fd);
+}
+
+static volatile bool locked;
+static uint64_t begin, released;
+
+static void hold_row(struct actor *actor)
+{
+	pid_t pid;
+	int fd = pg_connect(&pid);
+
+	(void)actor;
+	pg_query(fd, "begin; update accounts set n = 2");
+	locked = true;
+	while (!begin)
+		usleep(200);
+	sleep_until(begin + LONG);
+	released = now();
+	pg_query(fd, "rollback");
+	close(fd);
+}
+
+/* Another client has changed the row, and takes its time before it ends its transaction. */
+static void row_lock(void)
+{
+	struct actor holder = {.comm = "scn-holder", .cpu = other, .fifo = MIDDLE, .act = hold_row};
+	int fd = pg_connect(&truth.culprit);
+
+	pg_query(fd, "drop table if exists accounts");
+	pg_query(fd, "create table accounts as select 1 as n");
+	start(&holder);
+	while (!locked)
+		usleep(200);
+	become_victim();
+	begin = truth.start;
+	pg_query(fd, "select n from accounts for update");
+	done();
+	join(&holder);
+	close(fd);
+	if (released < truth.start)
+		truth.spoilt = "the row was free before";
+}
+
+static void ask_for_checkpoint(struct actor *actor)
+{
+	pg_query(*(int *)actor->arg, "checkpoint");
+}
+
+/* The server writes all that has changed to the disk from which the victim reads. */
+static void checkpoint(void)
+{
+	const char *socket = argument, *dir = getenv("SCENARIO_FILES"), *inside = getenv("SCENARIO_TABLESPACE");
+	char sql[512];
+	pid_t pid;
+
+	if (!dir || !inside)
+		die("checkpoint wants SCENARIO_FILES and SCENARIO_TABLESPACE");
+	int fd = pg_connect(&pid);
+	struct actor asker = {.comm = "scn-asker", .cpu = other, .fifo = MIDDLE, .act = ask_for_checkpoint, .arg = &fd};
+
+	snprintf(sql, sizeof(sql), "create tablespace scenario location '%s'", inside);
+	pg_query(fd, sql);
+	pg_query(fd, "create table much (t text) tablespace scenario");
+	pg_query(fd, "alter table much alter t set storage plain");
+	pg_query(fd, "insert into much select repeat('x', 4000) from generate_series(1, 3000)");
+	pg_query(fd, "checkpoint");
+	pg_query(fd, "update much set t = repeat('y', 4000)");
+	pg_query(fd, "select pid from pg_stat_activity where backend_type = 'checkpointer'");
+	truth.culprit = (pid_t)number(answer, 1, 1 << 22);
+	argument = dir;
+	int mine = direct_file("mine", 4096);
+	start(&asker);
+	read_behind(mine, 8);
+	join(&asker);
+	argument = socket;
+	pg_query(fd, "drop table much");
+	pg_query(fd, "drop tablespace scenario");
+	close(fd);
+}
+
+const struct scenario postgres_scenarios[] = {
+	{"postgres", postgres}, {"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL}};
