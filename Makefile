@@ -32,8 +32,8 @@ RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./in
 	./internal/overrides ./internal/lockfile
 UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/fleet ./test/packages ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
-C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/support/threadctx/src/*.h test/support/threadctx/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
-	internal/symbols/testdata/*.c internal/trigger/testdata/*.c test/e2e/daemon/testdata/*.c)
+C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/support/threadctx/src/*.h test/support/threadctx/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/service/src/*.c test/bench/table/*.c test/stress/*.c \
+	internal/symbols/testdata/*.c internal/trigger/testdata/*.c test/e2e/daemon/testdata/*.c clients/c/*.h clients/c/testdata/*.c)
 
 .PHONY: help
 help: ## list the targets
@@ -181,10 +181,10 @@ test-fleet-loki: $(OTELCOL) $(LOKI) ## the same queries of a real Loki
 	OTELCOL=$(CURDIR)/$(OTELCOL) LOKI=$(CURDIR)/$(LOKI) $(GO) test -count=1 -v -timeout 15m -run '^TestLoki$$' ./test/fleet
 
 .PHONY: scenarios
-scenarios: deps-test ## known latencies of some fifty kinds, and whether each is explained as it was; prints the score (ARGS="-load hackbench", or neighbour)
+scenarios: deps-test ## known latencies of some ninety kinds, and whether each is explained as it was; prints the score (ARGS="-load hackbench", or neighbour)
 	@rm -f out/scenarios.txt; mkdir -p out
 	@echo 'scenarios: each is caused, caught and explained once; a minute'
-	@status=0; $(SUDO) $(GO) test -count=1 ./test/accuracy -args -table $(CURDIR)/out/scenarios.txt $(ARGS) >out/scenarios.log 2>&1 || status=$$?; \
+	@status=0; $(SUDO) $(GO) test -count=1 ./test/accuracy -args -all -table $(CURDIR)/out/scenarios.txt $(ARGS) >out/scenarios.log 2>&1 || status=$$?; \
 		cat out/scenarios.txt || cat out/scenarios.log; [ $$status = 0 ] || echo 'not passed: the rest is in out/scenarios.log'; exit $$status
 
 .PHONY: fuzz-smoke
@@ -222,6 +222,12 @@ bench-snapshot: build deps-bench ## from an outlier to its history on disk, besi
 .PHONY: bench-service
 bench-service: build deps-bench-service ## what tailcam costs redis, nginx, PostgreSQL and others, beside its peers; a quarter of an hour (ARGS=-quick)
 	$(GO) run ./test/bench/service $(ARGS)
+
+.PHONY: bench-activities
+bench-activities: build deps-bench-service ## what activities cost: a switch of tokens, and a token a request in redis, nginx, PostgreSQL and hackbench; seven minutes (ARGS=-quick)
+	$(SUDO) $(GO) test -run '^$$' -bench Switch ./clients/c ./clients/go
+	$(GO) run ./test/bench/service -only redis,nginx,pgbench,hackbench -variants tailcam,groups,all -seconds 0.5 \
+		-o out/bench-activities.json $(ARGS)
 
 .PHONY: bench-table
 bench-table: deps-bench ## the pending table beside the kernel's own; writes out/bench-table.json (ARGS=-quick)

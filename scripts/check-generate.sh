@@ -3,7 +3,8 @@
 #
 # Proves that the committed generated files are what the sources give: deletes
 # them, generates them again, and wants no difference from the last commit.
-# Then the same in another directory, as no path may get into the objects.
+# Then the same in another directory, as no path may get into the objects. In
+# objects, the order of types that are only declared may differ: see bpf/abi/same.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -17,9 +18,21 @@ files=$(generated | sort -u)
 	exit 1
 }
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+go build -o "$work/same" ./bpf/abi/same
+
 # shellcheck disable=SC2086 # a list of paths without blanks
 rm -f -- $files
 go generate ./...
+
+# What differs in the order of declared types alone is as committed.
+for file in $(git diff --name-only -- '*_bpfel.o'); do
+	git show "HEAD:$file" >"$work/committed.o"
+	if "$work/same" "$work/committed.o" "$file"; then
+		git checkout -q -- "$file"
+	fi
+done
 
 # shellcheck disable=SC2086
 changed=$(git status --porcelain -- $files bpf)
@@ -30,16 +43,16 @@ if [ -n "$changed" ]; then
 	exit 1
 fi
 
-elsewhere=$(mktemp -d)
-trap 'rm -rf "$elsewhere"' EXIT
+elsewhere=$work/elsewhere
+mkdir "$elsewhere"
 git archive HEAD | tar -x -C "$elsewhere"
 # shellcheck disable=SC2086
 (cd "$elsewhere" && rm -f -- $files && go generate ./...)
 for file in $files; do
-	cmp -- "$file" "$elsewhere/$file" || {
+	cmp -s -- "$file" "$elsewhere/$file" || "$work/same" "$file" "$elsewhere/$file" || {
 		echo "check-generate: $file depends on the directory it is generated in" >&2
 		exit 1
 	}
 done
-echo 'check-generate: the same byte for byte, in any directory:'
+echo 'check-generate: the same, in any directory:'
 echo "$files"

@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs tailcam below DESTDIR, as `make install` and the packages do: the program, its unit,
-# rules, actions, header, schemas, manual pages and completions. An operator's /etc/tailcam stays as
+# rules, actions, header, Python module, schemas, manual pages and completions. An operator's /etc/tailcam stays as
 # it is.
 #
 #   scripts/install.sh TAILCAM [NATIVE]
 #
 # TAILCAM is the program to install. NATIVE is one that runs here, if that one does not, and writes
 # its manual pages and completions. In the environment: DESTDIR (default: none), PREFIX (default:
-# /usr/local), ZSH_DIR (default: PREFIX/share/zsh/site-functions), MD2MAN (go-md2man),
-# SOURCE_DATE_EPOCH (date of the manual pages).
+# /usr/local), ZSH_DIR (default: PREFIX/share/zsh/site-functions), PYTHON_DIR (default:
+# PREFIX/lib/python3/dist-packages, as Debian has it), MD2MAN (go-md2man), SOURCE_DATE_EPOCH (date of
+# the manual pages).
 set -euo pipefail
 umask 022
 tailcam=$(realpath "$1")
@@ -24,6 +25,7 @@ root=${DESTDIR:-}
 usr=$root$prefix
 etc=$root/etc/tailcam
 zsh=$root${ZSH_DIR:-$prefix/share/zsh/site-functions}
+python=$root${PYTHON_DIR:-$prefix/lib/python3/dist-packages}
 doc=$prefix/share/doc/tailcam
 if [[ $prefix != /* ]]; then
 	echo "install: PREFIX=$prefix is not an absolute path" >&2
@@ -51,7 +53,8 @@ install -D -m 755 "$tailcam" "$usr/bin/tailcam"
 install -D -m 755 -t "$usr/lib/tailcam/actions" configs/actions/*.sh
 put "$usr/lib/tailcam/rules.d" configs/rules.d/*.yaml
 put "$usr/lib/tailcam" configs/shell/tailcam.sh
-put "$usr/include" configs/include/tailcam.h
+put "$usr/include" clients/c/tailcam.h
+put "$python" clients/python/tailcam.py
 put "$usr/lib/systemd/system" configs/systemd/tailcam.service
 put "$usr/lib/sysusers.d" configs/sysusers.d/tailcam.conf
 put "$usr/lib/tmpfiles.d" configs/tmpfiles.d/tailcam.conf
