@@ -87,11 +87,16 @@ func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *op
 			"PATH=/bin", "HOME=/root", "TMPDIR=/tmp", "GOTRACEBACK=all",
 		},
 	}
+	var args []string
 	if r.target.run != "" && opts.run == "" {
-		cfg.Tests = slices.Clone(cfg.Tests)
-		for i := range cfg.Tests {
-			cfg.Tests[i].Args = append(slices.Clone(cfg.Tests[i].Args), "-test.run="+r.target.run)
-		}
+		args = append(args, "-test.run="+r.target.run)
+	}
+	if r.target.short {
+		args = append(args, "-test.skip="+longTests)
+	}
+	cfg.Tests = slices.Clone(cfg.Tests)
+	for i := range cfg.Tests {
+		cfg.Tests[i].Args = slices.Concat(cfg.Tests[i].Args, args)
 	}
 	for _, m := range k.Modules {
 		if w := wanted(m.Name); !w.byTest {

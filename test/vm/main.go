@@ -39,7 +39,6 @@ type options struct {
 	files    map[string]string // guest path to host path
 	jobs     int
 	timeout  time.Duration
-	part     bool // of the matrix, in which the long tests are left out
 	memory   int
 	verbose  bool
 	record   bool
@@ -136,7 +135,7 @@ func parseFlags(args []string) (*options, error) {
 	fs.IntVar(&opts.jobs, "j", runtime.NumCPU(), "guests at once; each keeps one CPU busy")
 	fs.DurationVar(&opts.timeout, "timeout", 15*time.Minute, "time limit of the tests in one guest")
 	fs.IntVar(&opts.memory, "memory", 768, "MiB of memory of a guest")
-	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is: a number, of which the last bit counts")
+	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is: a number, of which the last three bits count")
 	fs.BoolVar(&opts.record, "record", false, "write what came out into "+recordFile+" and "+pageFile)
 	fs.BoolVar(&opts.page, "page", false, "only write "+pageFile+" anew, from "+recordFile)
 	fs.BoolVar(&opts.verbose, "v", false, "print the test output of every guest, not of the failed ones only")
@@ -166,7 +165,6 @@ func parseFlags(args []string) (*options, error) {
 	opts.packages = strings.Split(*packages, ",")
 	var err error
 	opts.kernels, err = pick(*kernels, opts.run, *turn)
-	opts.part = *turn != everyTurn
 	return opts, err
 }
 

@@ -110,9 +110,6 @@ func (p *payload) addTests(ctx context.Context, d dirs, opts *options, pkg strin
 	if opts.run != "" {
 		test.Args = append(test.Args, "-test.run="+opts.run)
 	}
-	if opts.part {
-		test.Args = append(test.Args, "-test.skip="+longTests)
-	}
 	p.tests = append(p.tests, test)
 	p.files[test.Path] = bin
 	p.trees[test.Dir] = "" // the directory alone

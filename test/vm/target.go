@@ -18,12 +18,14 @@ type target struct {
 	cpu      string         // of QEMU; empty: that of the architecture
 	qemu     []string       // more arguments of QEMU
 	turn     int            // of turns, when it runs if -turn is given; or everyTurn, noTurn
+	short    bool           // the long tests are left out
 }
 
 // A part of the matrix is split in turns, each with a kernel of both versions,
 // one of them real-time.
 const (
 	turns     = 2
+	longTurns = 4 // of those of a kernel, in one of which it runs the long tests, too
 	everyTurn = -1
 	noTurn    = -2 // in the whole matrix only
 )
@@ -54,7 +56,7 @@ var targets = []target{
 	},
 }
 
-// longTests are left out of a part of the matrix: they take as long as all the others.
+// longTests take as long as all the others: of a part of the matrix at most one kernel runs them.
 const longTests = "^Test(Demo|ShippedLoad|Probes)$"
 
 // modules are what guests load, dependencies apart. A null_blk device answers
@@ -95,9 +97,13 @@ func names(ts []target) []string {
 // run the tests of a pattern and whose turn it is.
 func pick(list, run string, turn int) ([]target, error) {
 	if list == "" {
-		return slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
+		picked := slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
 			return run != "" && t.run != "" || turn != everyTurn && t.turn != everyTurn && t.turn != turn%turns
-		}), nil
+		})
+		for i := range picked {
+			picked[i].short = turn != everyTurn && turn/turns%longTurns != i
+		}
+		return picked, nil
 	}
 	var picked []target
 	for _, name := range strings.Split(list, ",") {

@@ -40,25 +40,31 @@ func TestPick(t *testing.T) {
 	assert.Check(t, is.ErrorContains(err, `unknown kernel "5.10": known are 6.1, `), "unknown kernel")
 }
 
-// Every kernel has its turn, and each turn has kernels of both versions and both kinds.
+// Every kernel has its turn, and each turn has kernels of both versions and both kinds. Of
+// eight turns one has the long tests of a kernel.
 func TestTurns(t *testing.T) {
-	seen := map[string]int{}
-	for turn := range 2 * turns {
+	const all = turns * longTurns
+	seen, whole := map[string]int{}, map[string]int{}
+	for turn := range all {
 		picked, err := pick("", "", turn)
 		assert.NilError(t, err)
-		all := strings.Join(names(picked), " ")
+		list := strings.Join(names(picked), " ")
 		for _, want := range []string{"6.1", "6.12", "-rt", "-idle"} {
-			assert.Check(t, is.Contains(all, want), "turn %d", turn)
+			assert.Check(t, is.Contains(list, want), "turn %d", turn)
 		}
 		for i := range picked {
 			seen[picked[i].name]++
+			if !picked[i].short {
+				whole[picked[i].name]++
+			}
 		}
 	}
 	for i := range targets {
 		if targets[i].turn == noTurn {
 			continue
 		}
-		assert.Check(t, seen[targets[i].name] >= 2, "%s ran %d times in %d turns", targets[i].name, seen[targets[i].name], 2*turns)
+		assert.Check(t, seen[targets[i].name] >= longTurns, "%s ran %d times in %d turns", targets[i].name, seen[targets[i].name], all)
+		assert.Check(t, whole[targets[i].name] >= 1, "%s never ran the long tests", targets[i].name)
 	}
 	picked, err := pick("", "TestBTF", 1)
 	assert.NilError(t, err)
