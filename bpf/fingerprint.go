@@ -3,6 +3,7 @@ package bpf
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"sync"
 )
 
 // Fingerprint identifies the kernel side: all programs, maps and what they share with Go.
@@ -14,3 +15,17 @@ func Fingerprint() string {
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
+
+// layoutMeaning is raised when what the maps of bpf/tailcam.bpf.c hold means something else
+// than before, although its types and numbers are the same: constants of the preprocessor are in neither.
+const layoutMeaning = 1
+
+// Layout identifies what the maps of the main object hold. Programs of a build with the same
+// one can go on with them.
+var Layout = sync.OnceValues(func() (string, error) {
+	spec, err := LoadTailcam()
+	if err != nil {
+		return "", err
+	}
+	return layoutOf(spec, layoutMeaning), nil
+})

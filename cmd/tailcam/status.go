@@ -96,6 +96,12 @@ func (c *cli) printPins(p *api.PinStatus) {
 	case p.TakenOver:
 		c.out.Printf("; taken over from %s, after %s in which %s outliers came and %s were lost", term.Clean(p.From),
 			term.Duration(p.GapNS), term.Count(p.Unread), term.Count(p.Lost))
+		if p.Programs != "" {
+			c.out.Printf("; its programs were replaced: %s", term.Clean(p.Programs))
+		}
+		if len(p.Begun) > 0 {
+			c.out.Printf("; begun anew: %s", term.Clean(strings.Join(p.Begun, ", ")))
+		}
 	case p.Reason != "":
 		c.out.Printf("; loaded anew: %s", term.Clean(p.Reason))
 	}

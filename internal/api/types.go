@@ -159,6 +159,11 @@ type PinStatus struct {
 	GapNS     int64  `json:"gap_ns,omitempty"` // for which nobody read outliers; up to a second too long
 	Unread    uint64 `json:"unread,omitempty"` // outliers that it had not read, and that were read since
 	Lost      uint64 `json:"lost,omitempty"`   // outliers that found the ring buffer full in the gap
+
+	// Programs is why programs of this daemon have taken the places of those that were taken
+	// over, and Begun the maps that began with nothing, as they have other sizes now.
+	Programs string   `json:"programs,omitempty"`
+	Begun    []string `json:"begun,omitempty"`
 }
 
 // OTLPStatus is what an OpenTelemetry collector was sent.

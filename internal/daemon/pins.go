@@ -79,6 +79,9 @@ func (d *daemon) logTakeover() {
 	case t.Taken:
 		d.log.Info("took over the kernel side of the daemon before: history, pending work and counters go on",
 			zap.String("of", t.Version), zap.Duration("gap", t.Gap), zap.Uint64("lost_in_gap", t.Lost))
+		if t.Programs != "" {
+			d.log.Info("the programs of this daemon have taken the place of those before", zap.String("reason", t.Programs), zap.Strings("begun_anew", t.Begun))
+		}
 	case t.Reason != "":
 		d.log.Warn("loaded the kernel side anew: history and pending work of the daemon before are lost",
 			zap.String("of", t.Version), zap.String("reason", t.Reason))
@@ -126,6 +129,7 @@ func (d *daemon) pinStatus() *api.PinStatus {
 	}
 	if t.Taken {
 		s.GapNS, s.Unread, s.Lost = t.Gap.Nanoseconds(), d.kernel.Inherited(), t.Lost
+		s.Programs, s.Begun = t.Programs, t.Begun
 	}
 	return s
 }

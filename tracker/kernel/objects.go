@@ -405,6 +405,9 @@ const (
 	keptContexts = 8192      // of wakers, and of threads that run for long, what they work for
 )
 
+// spanSeed is the name of a constant that is not the same in each load.
+const spanSeed = "span_seed"
+
 // sizeSpans sizes what goes with the pending table of spans.
 func sizeSpans(s *specs, slots int, before *loaded) []knob {
 	var seed [8]byte

@@ -44,9 +44,12 @@ const (
 // loadedRecord says what the pinned objects were made of.
 type loadedRecord struct {
 	ABI        string // bpf.Fingerprint
+	Layout     string // bpf.Layout
 	Version    string // of the daemon
 	Attached   uint64 // since when the recorder records as it does, in CLOCK_MONOTONIC nanoseconds
 	Options    Options
+	Groups     map[string]bool   // of the recorder
+	SpanSeed   []byte            // constant of the programs: the keys of pending spans have it
 	Unrecorded map[string]string // hooks that this kernel has refused, by where they are, and why
 }
 
@@ -59,6 +62,11 @@ type aliveRecord struct {
 // Takeover is how the kernel side of a daemon with pins came about.
 type Takeover struct {
 	Taken bool
+	// Programs is why programs of this daemon took the place of those that were taken over;
+	// empty: those are at work.
+	Programs string
+	// Begun are the maps, by name, that began with nothing, as they have other sizes now.
+	Begun []string
 	// Reason is why what another daemon had left was not taken over; empty: it was, or
 	// there was nothing.
 	Reason  string
@@ -147,7 +155,14 @@ func readLoaded(store pins.Store) (*loadedRecord, error) {
 	if err := readRecord(m, 0, &r); err != nil {
 		return nil, err
 	}
-	if r.ABI != bpf.Fingerprint() {
+	if r.ABI == bpf.Fingerprint() {
+		return &r, nil
+	}
+	layout, err := bpf.Layout()
+	if err != nil {
+		return &r, fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	if r.Layout != layout {
 		return &r, fmt.Errorf("it has another ABI (that of tailcam %s)", r.Version)
 	}
 	return &r, nil
@@ -407,7 +422,14 @@ func (o *Objects) pinRecord() error {
 		return err
 	}
 	now := o.loaded.Load()
-	r := loadedRecord{ABI: bpf.Fingerprint(), Version: now.opts.Version, Attached: o.pinning.since, Options: now.opts, Unrecorded: map[string]string{}}
+	layout, err := bpf.Layout()
+	if err != nil {
+		return fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	r := loadedRecord{
+		ABI: bpf.Fingerprint(), Layout: layout, Version: now.opts.Version, Attached: o.pinning.since, Options: now.opts,
+		Groups: now.plan.Groups, SpanSeed: now.constants[spanSeed].Value, Unrecorded: map[string]string{},
+	}
 	for site, why := range now.plan.Unrecorded {
 		text := why.Error()
 		r.Unrecorded[site] = text[:min(len(text), 100)]

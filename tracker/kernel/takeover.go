@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
@@ -84,7 +85,8 @@ func (o *Objects) collect(n *build, spec *ebpf.CollectionSpec, kept map[string]*
 	return newCollection(spec, kept, n.plan.Unrecorded)
 }
 
-// takeOver opens what is pinned, if it is what spec would be loaded as.
+// takeOver opens what is pinned: all of it, if it is what spec would be loaded as, else
+// what programs of spec can go on with.
 func (o *Objects) takeOver(spec *ebpf.CollectionSpec, plan *Plan) (c *ebpf.Collection, err error) {
 	p := &o.pinning
 	replace := map[string]*ebpf.Map{}
@@ -99,23 +101,55 @@ func (o *Objects) takeOver(spec *ebpf.CollectionSpec, plan *Plan) (c *ebpf.Colle
 			return nil, err
 		}
 	}
-	if err := sameConstants(spec, replace[".rodata"]); err != nil {
+	if err := o.openStates(); err != nil {
+		_ = o.closeStates()
 		return nil, err
 	}
+	if why := o.others(spec, replace); why != nil {
+		p.takeover.Programs = why.Error()
+		c, err = o.loadFor(spec, plan, replace)
+	} else {
+		c, err = o.openAll(spec, plan, replace)
+	}
+	if err != nil {
+		p.takeover.Programs, p.takeover.Begun = "", nil
+		_ = o.closeStates()
+	}
+	return c, err
+}
+
+// openAll opens what is pinned.
+func (o *Objects) openAll(spec *ebpf.CollectionSpec, plan *Plan, pinned map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	bare := spec.Copy()
 	bare.Programs = nil
-	if c, err = ebpf.NewCollectionWithOptions(bare, ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
-		return nil, fmt.Errorf("its sizes are others: %w", err)
+	c, err := ebpf.NewCollectionWithOptions(bare, ebpf.CollectionOptions{MapReplacements: pinned})
+	if err != nil {
+		return nil, err
 	}
 	if c.Programs == nil {
 		c.Programs = map[string]*ebpf.Program{}
 	}
-	if err := errors.Join(o.openPrograms(spec, plan, c.Programs), o.onlyWanted(spec), o.openStates()); err != nil {
+	if err := o.openPrograms(spec, plan, c.Programs); err != nil {
 		c.Close()
-		_ = o.closeStates()
 		return nil, err
 	}
 	return c, nil
+}
+
+// others is why what is pinned is not what spec would be loaded as; nil: it is.
+func (o *Objects) others(spec *ebpf.CollectionSpec, pinned map[string]*ebpf.Map) error {
+	if r := o.pinning.before; r.ABI != bpf.Fingerprint() {
+		return fmt.Errorf("those were of tailcam %s", r.Version)
+	}
+	if err := sameConstants(spec, pinned[".rodata"]); err != nil {
+		return err
+	}
+	for name, m := range spec.Maps {
+		if m.MaxEntries != 0 && m.MaxEntries != pinned[name].MaxEntries() {
+			return fmt.Errorf("configuration or rules need other sizes (%s)", name)
+		}
+	}
+	return o.onlyWanted(spec)
 }
 
 // sameConstants compares the constants of programs, in which all that the configuration
@@ -135,7 +169,7 @@ func sameConstants(spec *ebpf.CollectionSpec, rodata *ebpf.Map) error {
 			return errors.New("its constants have another size")
 		}
 		value := have[v.Offset:end]
-		if name == "span_seed" { // random: that of what runs stays
+		if name == spanSeed { // random: that of what runs stays
 			v.Value = slices.Clone(value)
 		} else if !bytes.Equal(value, v.Value) {
 			other = append(other, name)
@@ -219,7 +253,13 @@ func (o *Objects) countLost() error {
 func (o *Objects) take(n *build) error {
 	err := o.takeTables(n)
 	o.tables.use(n) // which closes them
-	if err := errors.Join(err, o.countLost(), o.takeHooks()); err != nil {
+	if err := errors.Join(err, o.countLost()); err != nil {
+		return err
+	}
+	if o.pinning.takeover.Programs != "" {
+		return o.exchange(n)
+	}
+	if err := o.takeHooks(); err != nil {
 		return err
 	}
 	o.pinning.put = o.objects()
@@ -286,8 +326,10 @@ func openJump(store pins.Store, name string) (*Jump, error) {
 
 // segmentPin is the name of one of the maps of a segment of a table.
 func segmentPin(table int, segment uint32, what string) string {
-	return fmt.Sprintf("%ssegment_%d_%d_%s", mapPin, table, segment, what)
+	return fmt.Sprintf("%s%s%d_%d_%s", mapPin, segmentInfix, table, segment, what)
 }
+
+const segmentInfix = "segment_" // after mapPin
 
 // pinSegment pins the maps of a segment, before the table uses it.
 func (o *Objects) pinSegment(table int, segment uint32, keys, slots *ebpf.Map) error {
@@ -305,6 +347,13 @@ func (o *Objects) takeTables(b *build) error {
 		keys, _, _ := p.Maps(&b.maps)
 		p.parts = []*ebpf.Map{keys}
 		var g abi.Growth
+		if o.begun(keys) {
+			g.Chunks[0] = chunksOf(p.slots)
+			if err := errors.Join(o.unpinSegments(n), b.maps.Growths.Put(uint32(n), g)); err != nil {
+				return fmt.Errorf("set up the pending table of %s: %w", p.Name, err)
+			}
+			continue
+		}
 		if err := b.maps.Growths.Lookup(uint32(n), &g); err != nil {
 			return fmt.Errorf("read the growth of the pending table of %s: %w", p.Name, err)
 		}
@@ -341,6 +390,9 @@ func (o *Objects) attachTaken() error {
 	if err := o.Shed(&Shedding{}); err != nil {
 		return err
 	}
+	if err := o.exchanged(); err != nil {
+		return err
+	}
 	o.pinComplete()
 	return nil
 }
@@ -354,7 +406,7 @@ func (o *Objects) takeLinks(seen *Plan) (missing bool, err error) {
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
 		j := o.hooks[h.Program]
-		if j == nil || p.before.Unrecorded[h.Site()] != "" {
+		if j == nil || o.Plan().Unrecorded[h.Site()] != nil {
 			continue
 		}
 		fd, err := p.to().Get(linkPin + h.Program)

@@ -197,21 +197,7 @@ func TestPinAnew(t *testing.T) {
 		change       func(t *testing.T, h *home)
 	}{
 		{"another ABI", "another ABI", func(t *testing.T, _ *home) {
-			m, err := ebpf.LoadPinnedMap(filepath.Join(dir, pins.Complete), nil)
-			assert.NilError(t, err)
-			defer m.Close()
-			b, err := m.LookupBytes(uint32(0))
-			assert.NilError(t, err)
-			var r map[string]any
-			assert.NilError(t, json.Unmarshal(bytes.TrimRight(b, "\x00"), &r))
-			r["ABI"], r["Version"] = "0123", "v0.0.1"
-			text, err := json.Marshal(r)
-			assert.NilError(t, err)
-			b = slices.Concat(text, make([]byte, len(b)-len(text)))
-			assert.NilError(t, m.Put(uint32(0), b))
-		}},
-		{"other trackers", "track_block", func(t *testing.T, h *home) {
-			writeFile(t, h.rules, rulesFile(napRule("nap", uid), entry("disk", "block", "10s", "{op: [read]}")), 0o644)
+			changeRecord(t, dir, map[string]any{"ABI": "0123", "Layout": "4567", "Version": "v0.0.1"})
 		}},
 		{"not complete", "not complete", func(t *testing.T, _ *home) {
 			assert.NilError(t, os.Remove(filepath.Join(dir, pins.Complete)))
@@ -250,6 +236,23 @@ func TestPinAnew(t *testing.T) {
 			d.stop(syscall.SIGTERM)
 		})
 	}
+}
+
+// changeRecord changes what a daemon has noted of what it has pinned.
+func changeRecord(t *testing.T, dir string, to map[string]any) {
+	t.Helper()
+	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, pins.Complete), nil)
+	assert.NilError(t, err)
+	defer m.Close()
+	b, err := m.LookupBytes(uint32(0))
+	assert.NilError(t, err)
+	var r map[string]any
+	assert.NilError(t, json.Unmarshal(bytes.TrimRight(b, "\x00"), &r))
+	maps.Copy(r, to)
+	text, err := json.Marshal(r)
+	assert.NilError(t, err)
+	b = slices.Concat(text, make([]byte, len(b)-len(text)))
+	assert.NilError(t, m.Put(uint32(0), b))
 }
 
 // TestPinRules: rules that the same programs can carry out change with a restart, and the

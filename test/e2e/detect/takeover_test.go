@@ -31,7 +31,13 @@ import (
 // TestTakeover: see provoke.Takeover.
 func TestTakeover(t *testing.T) {
 	needRoot(t)
-	provoke.Takeover(t, true, false)
+	provoke.Takeover(t, true, false, false)
+}
+
+// TestTakeoverPrograms: the same by a daemon that needs other programs.
+func TestTakeoverPrograms(t *testing.T) {
+	needRoot(t)
+	provoke.Takeover(t, true, false, true)
 }
 
 // badStore is a store of which one object at a time cannot be put, or not be removed.

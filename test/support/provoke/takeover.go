@@ -29,8 +29,8 @@ rules:
 // Takeover tests that a kernel side that is left in a BPF file system is taken over, with
 // what is pending, hooks that were shed and, if grow is set, a table that has grown; also a
 // declared pair of functions of the kernel, if these can be attached to. The test's own
-// process is the victim.
-func Takeover(t *testing.T, grow, functions bool) {
+// process is the victim. If others is set, the second one needs other programs.
+func Takeover(t *testing.T, grow, functions, others bool) {
 	mount := t.TempDir()
 	assert.NilError(t, unix.Mount("bpf", mount, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	t.Cleanup(func() { assert.Check(t, unix.Unmount(mount, 0)) })
@@ -43,11 +43,12 @@ func Takeover(t *testing.T, grow, functions bool) {
 		assert.NilError(t, err)
 		list = append(list, pairs...)
 	}
+	groups := []string{"sched", "block"}
 	load := func() (*tracker.Tracker, pins.Store) {
 		store, err := pins.OpenDir(dir)
 		assert.NilError(t, err)
 		k, err := tracker.New(list, &tracker.Options{
-			Groups: []string{"sched", "block"}, Ring: 256 << 10, Tasks: 256, MaxTasks: 8192, TrackSelf: true, Pins: store, Version: "test",
+			Groups: groups, Ring: 256 << 10, Tasks: 256, MaxTasks: 8192, TrackSelf: true, Pins: store, Version: "test",
 		})
 		assert.NilError(t, err)
 		assert.NilError(t, k.Attach())
@@ -82,10 +83,14 @@ func Takeover(t *testing.T, grow, functions bool) {
 	assert.NilError(t, store.Close())
 	<-slept
 
+	if others {
+		groups = append(groups, "process")
+	}
 	second, store := load()
 	how := second.Takeover()
 	assert.Check(t, how.Taken && how.Version == "test" && how.Gap > 0 && how.Lost == 0, "%+v", how)
-	assert.Equal(t, len(second.Programs()), programs)
+	assert.Check(t, (how.Programs != "") == others && len(how.Begun) == 0, "%+v", how)
+	assert.Check(t, (len(second.Programs()) > programs) == others, "%v", second.Programs())
 	tables, err := second.Tables()
 	assert.NilError(t, err)
 	assert.Check(t, tables[0].Grown == before[0].Grown && tables[0].Slots == before[0].Slots, "%+v, was %+v", tables[0], before[0])

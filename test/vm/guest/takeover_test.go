@@ -8,5 +8,10 @@ import (
 
 // TestTakeover: see provoke.Takeover.
 func TestTakeover(t *testing.T) {
-	provoke.Takeover(t, false, true) // 6.1 refuses to add a segment to a table
+	provoke.Takeover(t, false, true, false) // 6.1 refuses to add a segment to a table
+}
+
+// TestTakeoverPrograms: the same by a daemon that needs other programs.
+func TestTakeoverPrograms(t *testing.T) {
+	provoke.Takeover(t, false, false, true)
 }
