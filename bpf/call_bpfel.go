@@ -83,6 +83,7 @@ const (
 	CallVarRegsOffset          = "regs_offset"
 	CallVarRingCommon          = "ring_common"
 	CallVarRingShare           = "ring_share"
+	CallVarSelfHelpers         = "self_helpers"
 	CallVarSelfPid             = "self_pid"
 	CallVarTables              = "tables"
 	CallVarTaskKfuncs          = "task_kfuncs"
@@ -222,6 +223,7 @@ type CallVariableSpecs struct {
 	RegsOffset          *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfHelpers         *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
 	Tables              *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs          *ebpf.VariableSpec `ebpf:"task_kfuncs"`
@@ -368,6 +370,7 @@ type CallVariables struct {
 	RegsOffset          *ebpf.Variable `ebpf:"regs_offset"`
 	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
 	RingShare           *ebpf.Variable `ebpf:"ring_share"`
+	SelfHelpers         *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
 	Tables              *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs          *ebpf.Variable `ebpf:"task_kfuncs"`

@@ -31,6 +31,7 @@ const (
 	ContextsVarRegsOffset          = "regs_offset"
 	ContextsVarRingCommon          = "ring_common"
 	ContextsVarRingShare           = "ring_share"
+	ContextsVarSelfHelpers         = "self_helpers"
 	ContextsVarSelfPid             = "self_pid"
 	ContextsVarThreadAttributes    = "thread_attributes"
 	ContextsVarThreadContexts      = "thread_contexts"
@@ -107,6 +108,7 @@ type ContextsVariableSpecs struct {
 	RegsOffset          *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfHelpers         *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
 	ThreadAttributes    *ebpf.VariableSpec `ebpf:"thread_attributes"`
 	ThreadContexts      *ebpf.VariableSpec `ebpf:"thread_contexts"`
@@ -163,6 +165,7 @@ type ContextsVariables struct {
 	RegsOffset          *ebpf.Variable `ebpf:"regs_offset"`
 	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
 	RingShare           *ebpf.Variable `ebpf:"ring_share"`
+	SelfHelpers         *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
 	ThreadAttributes    *ebpf.Variable `ebpf:"thread_attributes"`
 	ThreadContexts      *ebpf.Variable `ebpf:"thread_contexts"`

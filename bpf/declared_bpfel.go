@@ -35,6 +35,7 @@ const (
 	DeclaredVarPreemptHot         = "preempt_hot"
 	DeclaredVarPreemptOwn         = "preempt_own"
 	DeclaredVarRegsOffset         = "regs_offset"
+	DeclaredVarSelfHelpers        = "self_helpers"
 	DeclaredVarSelfPid            = "self_pid"
 	DeclaredVarWeaklyOrdered      = "weakly_ordered"
 )
@@ -112,6 +113,7 @@ type DeclaredVariableSpecs struct {
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
 	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
@@ -173,6 +175,7 @@ type DeclaredVariables struct {
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
 	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
 }

@@ -79,6 +79,7 @@ const (
 	PairVarRegsOffset          = "regs_offset"
 	PairVarRingCommon          = "ring_common"
 	PairVarRingShare           = "ring_share"
+	PairVarSelfHelpers         = "self_helpers"
 	PairVarSelfPid             = "self_pid"
 	PairVarTables              = "tables"
 	PairVarThreadAttributes    = "thread_attributes"
@@ -210,6 +211,7 @@ type PairVariableSpecs struct {
 	RegsOffset          *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfHelpers         *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
 	Tables              *ebpf.VariableSpec `ebpf:"tables"`
 	ThreadAttributes    *ebpf.VariableSpec `ebpf:"thread_attributes"`
@@ -340,6 +342,7 @@ type PairVariables struct {
 	RegsOffset          *ebpf.Variable `ebpf:"regs_offset"`
 	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
 	RingShare           *ebpf.Variable `ebpf:"ring_share"`
+	SelfHelpers         *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
 	Tables              *ebpf.Variable `ebpf:"tables"`
 	ThreadAttributes    *ebpf.Variable `ebpf:"thread_attributes"`

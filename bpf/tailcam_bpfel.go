@@ -196,6 +196,7 @@ const (
 	TailcamVarRequestMask                = "request_mask"
 	TailcamVarRingCommon                 = "ring_common"
 	TailcamVarRingShare                  = "ring_share"
+	TailcamVarSelfHelpers                = "self_helpers"
 	TailcamVarSelfPid                    = "self_pid"
 	TailcamVarSoftirqsUnhooked           = "softirqs_unhooked"
 	TailcamVarSpanMask                   = "span_mask"
@@ -474,6 +475,7 @@ type TailcamVariableSpecs struct {
 	RequestMask                *ebpf.VariableSpec `ebpf:"request_mask"`
 	RingCommon                 *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare                  *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfHelpers                *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid                    *ebpf.VariableSpec `ebpf:"self_pid"`
 	SoftirqsUnhooked           *ebpf.VariableSpec `ebpf:"softirqs_unhooked"`
 	SpanMask                   *ebpf.VariableSpec `ebpf:"span_mask"`
@@ -724,6 +726,7 @@ type TailcamVariables struct {
 	RequestMask                *ebpf.Variable `ebpf:"request_mask"`
 	RingCommon                 *ebpf.Variable `ebpf:"ring_common"`
 	RingShare                  *ebpf.Variable `ebpf:"ring_share"`
+	SelfHelpers                *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid                    *ebpf.Variable `ebpf:"self_pid"`
 	SoftirqsUnhooked           *ebpf.Variable `ebpf:"softirqs_unhooked"`
 	SpanMask                   *ebpf.Variable `ebpf:"span_mask"`

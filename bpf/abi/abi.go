@@ -2015,6 +2015,11 @@ const (
 	CallExec32  = 32
 )
 
+// enum self_size, tracker.h.
+const (
+	SelfHelpers = 8
+)
+
 // enum work_phase, tracker.h.
 const (
 	PhaseRaise = 0

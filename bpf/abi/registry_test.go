@@ -530,6 +530,7 @@ var goConstants = map[string]uint64{
 	"CALL_EXIT_32":                   uint64(CallExit32),
 	"CALL_EXEC":                      uint64(CallExec),
 	"CALL_EXEC_32":                   uint64(CallExec32),
+	"SELF_HELPERS":                   uint64(SelfHelpers),
 	"PHASE_RAISE":                    uint64(PhaseRaise),
 	"PHASE_WAIT":                     uint64(PhaseWait),
 	"PHASE_RUN":                      uint64(PhaseRun),

@@ -69,6 +69,11 @@ enum call_wanted {
 	CALL_EXEC_32 = 1 << 5,
 };
 
+/* How many helpers of the daemon are told from other processes. */
+enum self_size {
+	SELF_HELPERS = 8,
+};
+
 /* Of a softirq or a work item. */
 enum work_phase {
 	PHASE_RAISE = 0, /* softirq: raised until it runs */

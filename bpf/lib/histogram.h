@@ -344,7 +344,7 @@ static __always_inline struct scratch *histogram_rules_of_task(u32 tracker, stru
 	if (!s)
 		return NULL;
 	histogram_task(&s->facts, p, *needs);
-	return s->facts.pid == self_pid ? NULL : s;
+	return is_self(s->facts.pid) ? NULL : s;
 }
 
 /* The same; counts the delay for the tracker before. */

@@ -7,12 +7,27 @@
 #define TAILCAM_STATE_H
 
 #include "abi/counters.h"
+#include "abi/tracker.h"
 #include "lib/kernel.h"
 
 #define NSEC_PER_SEC 1000000000ULL
 
-/* The daemon's own process: what it does is never an outlier. Set anew by one that takes over; read past floors only. */
+/*
+ * The daemon's own process and its helpers: what they do is never an outlier. Set anew by a
+ * daemon that takes over, and as helpers come and go; read past floors only.
+ */
 volatile u32 self_pid;
+volatile u32 self_helpers[SELF_HELPERS]; /* 0: none */
+
+static __always_inline bool is_self(u32 pid)
+{
+	bool self = pid == self_pid;
+
+#pragma unroll
+	for (int i = 0; i < SELF_HELPERS; i++)
+		self |= pid && pid == self_helpers[i];
+	return self;
+}
 
 /* Not x86: releasing a slot needs a barrier. */
 const volatile bool weakly_ordered;

@@ -181,7 +181,7 @@ static __always_inline void block_outlier(struct request *rq, struct request_slo
 	struct outlier *out;
 
 	timed_out = deadline_take(&slot->issue_ns, &slot->deadline);
-	if (!s || slot->pid == self_pid)
+	if (!s || is_self(slot->pid))
 		return;
 	s->timed_out = timed_out;
 	out = &s->out;
@@ -208,7 +208,7 @@ static __always_inline void block_histogram(struct request *rq, struct request_s
 
 	histogram_delay(TRACK_BLOCK, cpu, delay, ALONE);
 	s = histogram_facts(TRACK_BLOCK, cpu, &needs);
-	if (!s || slot->pid == self_pid)
+	if (!s || is_self(slot->pid))
 		return;
 	s->facts.pid = slot->pid;
 	s->facts.tid = slot->tid;
@@ -285,7 +285,7 @@ static __always_inline void expire_request(struct tick_walk *w, u32 index)
 	if (!s)
 		return;
 	rq = (struct request *)table_key_at(TABLE_REQUESTS, &request_keys, index);
-	if (slot->pid == self_pid) {
+	if (is_self(slot->pid)) {
 		slot->deadline.due_ns = NEVER;
 		return;
 	}

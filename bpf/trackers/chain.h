@@ -85,7 +85,7 @@ static __noinline struct scratch *chain_facts(struct task_struct *p, struct chai
 	if (!s)
 		return NULL;
 	outlier_task(s, p);
-	if (s->facts.pid == self_pid)
+	if (is_self(s->facts.pid))
 		return NULL;
 	if (!(p->flags & PF_KTHREAD))
 		s->out.syscall = s->facts.syscall = task_syscall(p);

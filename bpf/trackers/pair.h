@@ -153,7 +153,7 @@ static __always_inline void pair_histogram(struct pair_state *account, u64 delay
 	f->syscall = -1;
 	f->cpu = cpu;
 	histogram_task(f, current, NEED_TASK | NEED_CGROUP);
-	if (f->pid != self_pid)
+	if (!is_self(f->pid))
 		histogram_range(&p->s, (gen & 1) * MAX_RULES + index, 1, cpu, now, delay);
 	__sync_lock_test_and_set(&p->busy, 0);
 }
@@ -189,7 +189,7 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 	bpf_probe_read_kernel(extra->label, sizeof(extra->label), slot->label);
 	slot_release(c->index);
 	outlier_task(s, bpf_get_current_task_btf());
-	if (s->facts.pid == self_pid)
+	if (is_self(s->facts.pid))
 		goto out;
 #pragma unroll
 	for (int i = 0; i < PAIR_LABELS; i++)

@@ -60,7 +60,7 @@ static __always_inline void expire_pair(struct tick_walk *w, u32 index)
 	alive = read_task(s, task, slot->tid);
 	if (!alive)
 		entry_facts(s, slot);
-	if (rule >= MAX_RULES || s->facts.pid == self_pid || (!alive && slot->own_task)) {
+	if (rule >= MAX_RULES || is_self(s->facts.pid) || (!alive && slot->own_task)) {
 		slot->deadline.due_ns = w->now + NSEC_PER_SEC;
 		return;
 	}

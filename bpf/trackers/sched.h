@@ -177,7 +177,7 @@ static __noinline int sched_outlier(struct task_struct *next, struct task_slot *
 	s->timed_out = timed_out;
 	out = &s->out;
 	outlier_task(s, next);
-	if (s->facts.pid == self_pid)
+	if (is_self(s->facts.pid))
 		return 0;
 	if (!(next->flags & PF_KTHREAD))
 		out->syscall = s->facts.syscall = task_syscall(next);
@@ -337,7 +337,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 in
 		return;
 	tid = table_key_at(TABLE_TASKS, &task_keys, index);
 	task = (struct task_struct *)slot->task;
-	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
+	if (!read_task(s, task, tid) || is_self(s->facts.pid)) {
 		d->due_ns = w->now + NSEC_PER_SEC;
 		return;
 	}

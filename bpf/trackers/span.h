@@ -143,7 +143,7 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 	span_fill((struct span_extra *)s->out.extra, slot);
 	span_release(slot, c->index);
 	outlier_task(s, current);
-	if (s->facts.pid == self_pid || !evaluate(s, TRACK_SPAN, now - start))
+	if (is_self(s->facts.pid) || !evaluate(s, TRACK_SPAN, now - start))
 		return;
 	stacks_of_current(ctx, s);
 	context_of_current(&s->out);
@@ -226,7 +226,7 @@ static __always_inline void expire_span(struct tick_walk *w, u32 index)
 	__builtin_memcpy(s->facts.comm, slot->comm, TASK_COMM_LEN);
 	s->facts.thread = THREAD_USER;
 	s->out.entry_cpu = slot->cpu;
-	if (s->facts.pid == self_pid) {
+	if (is_self(s->facts.pid)) {
 		slot->deadline.due_ns = w->now + NSEC_PER_SEC;
 		return;
 	}

@@ -209,7 +209,7 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 	s->timed_out = timed_out;
 	out = &s->out;
 	outlier_task(s, current);
-	if (s->facts.pid == self_pid)
+	if (is_self(s->facts.pid))
 		goto out;
 	out->syscall = s->facts.syscall = nr;
 	out->ret = ret;
@@ -240,7 +240,7 @@ static __always_inline void histogram_syscall(struct task_struct *current, u32 n
 	histogram_facts_in(s, TRACK_SYSCALL, cpu, &needs);
 	histogram_task(&s->facts, current, needs);
 	s->facts.syscall = nr;
-	if (s->facts.pid != self_pid)
+	if (!is_self(s->facts.pid))
 		histogram_evaluate(s, TRACK_SYSCALL, cpu, now, delay);
 	call_scratch_release(s);
 }
@@ -337,7 +337,7 @@ static __always_inline void expire_call(struct tick_walk *w, u32 index)
 		return;
 	tid = table_key_at(TABLE_CALLS, &call_keys, index);
 	task = (struct task_struct *)slot->task;
-	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
+	if (!read_task(s, task, tid) || is_self(s->facts.pid)) {
 		slot->deadline.due_ns = w->now + NSEC_PER_SEC;
 		return;
 	}

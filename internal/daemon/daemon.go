@@ -170,7 +170,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"prepare priorities", d.openBoost, nil},
 		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
-		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
+		{"load the kernel side", d.loadKernel, d.closeKernel},
 		{"prepare contexts of threads", d.openContexts, nil},
 		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, d.closeActions},
@@ -306,6 +306,7 @@ func (d *daemon) loadKernel() (err error) {
 	if err != nil {
 		return err
 	}
+	d.followHelpers()
 	d.logTakeover()
 	d.thresholds = adaptive.NewController(d.kernel)
 	d.storms.Rate = d.cfg.Outliers.Rate
@@ -448,6 +449,20 @@ func (d *daemon) releaseRecorder() {
 	if d.manager != nil {
 		d.manager.Release()
 	}
+}
+
+// followHelpers keeps what helpers do from being reported.
+func (d *daemon) followHelpers() {
+	d.symbols.OnChange(func(pids []int) {
+		if err := d.kernel.SetHelpers(pids); err != nil {
+			d.log.Warn("what helpers do may be reported", zap.Error(err))
+		}
+	})
+}
+
+func (d *daemon) closeKernel() error {
+	d.symbols.OnChange(func([]int) {})
+	return d.kernel.Close()
 }
 
 // attach attaches the kernel side and logs what cannot be recorded on this kernel.

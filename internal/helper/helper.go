@@ -104,6 +104,16 @@ func New(opts *Options) (*Helper, error) {
 	return h, nil
 }
 
+// OnChange has f told which processes the helpers are, at once and whenever that changes.
+// f must not keep the slice.
+func (h *Helper) OnChange(f func(pids []int)) {
+	s := h.starter
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = f
+	f(s.pids)
+}
+
 func (h *Helper) lanes() []*lane { return []*lane{h.full, h.names, h.remote, h.reader} }
 
 // watch checks the helpers, less often while nobody asks and none works: each look wakes a

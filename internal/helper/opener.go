@@ -20,11 +20,13 @@ import (
 // serveOpener opens files for a parser until it exits.
 func serveOpener(fd int, files *symbols.Files) error {
 	buf := make([]byte, maxMessage)
+	var idle rest
 	for {
 		n, err := receive(fd, buf)
 		if err != nil || n == 0 {
 			return err
 		}
+		done := idle.work()
 		o, err := decodeOpenRequest(buf[:n])
 		if err != nil {
 			return err
@@ -32,6 +34,7 @@ func serveOpener(fd int, files *symbols.Files) error {
 		if err := sendFiles(fd, openFiles(files, o)); err != nil {
 			return err
 		}
+		done()
 	}
 }
 
@@ -89,11 +92,13 @@ func serveReader(fd int, hello string) error {
 		return err
 	}
 	buf, stackBuffer := make([]byte, maxMessage), make([]byte, maxData)
+	var idle rest
 	for {
 		n, err := receive(fd, buf)
 		if err != nil || n == 0 {
 			return err
 		}
+		done := idle.work()
 		q, err := decodeRequest(buf[:n])
 		if err != nil {
 			return err
@@ -124,6 +129,7 @@ func serveReader(fd int, hello string) error {
 		if err := send(fd, m.encode()); err != nil {
 			return err
 		}
+		done()
 	}
 }
 

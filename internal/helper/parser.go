@@ -116,13 +116,20 @@ func (p *parser) serve(hello string) error {
 			requests <- q
 		}
 	}()
+	var idle rest
 	for q := range requests {
+		done := idle.work()
 		m := p.answer(q)
 		if err := send(p.fd, m.encode()); err != nil {
 			return err
 		}
 		if p.resolver.Stats().LinesQueued > 0 {
-			go p.finishNotesLater()
+			go func() {
+				p.finishNotesLater()
+				done()
+			}()
+		} else {
+			done()
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -39,6 +40,24 @@ type starter struct {
 	guard    *guard.Guard
 	missing  string // what reduces the confinement
 	children sync.WaitGroup
+
+	mu      sync.Mutex
+	pids    []int // of all that run
+	changed func(pids []int)
+}
+
+// note notes that a process runs, or has ended.
+func (s *starter) note(pid int, runs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if runs {
+		s.pids = append(s.pids, pid)
+	} else {
+		s.pids = slices.DeleteFunc(s.pids, func(other int) bool { return other == pid })
+	}
+	if s.changed != nil {
+		s.changed(s.pids)
+	}
 }
 
 func newStarter(exe string) (*starter, error) {
@@ -134,8 +153,10 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 		_, _ = io.Copy(c.stderr, read)
 		read.Close()
 	}()
+	s.note(c.proc.Pid, true)
 	s.children.Go(func() {
 		c.state, _ = c.proc.Wait()
+		s.note(c.proc.Pid, false)
 		close(c.ended)
 	})
 	return c, nil

@@ -35,6 +35,7 @@ const (
 	RingVarRecordWorkqueue = "record_workqueue"
 	RingVarRecorder        = "recorder"
 	RingVarRecordsShed     = "records_shed"
+	RingVarSelfHelpers     = "self_helpers"
 	RingVarSelfPid         = "self_pid"
 	RingVarWeaklyOrdered   = "weakly_ordered"
 )
@@ -112,6 +113,7 @@ type RingVariableSpecs struct {
 	RecordWorkqueue *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder        *ebpf.VariableSpec `ebpf:"recorder"`
 	RecordsShed     *ebpf.VariableSpec `ebpf:"records_shed"`
+	SelfHelpers     *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid         *ebpf.VariableSpec `ebpf:"self_pid"`
 	WeaklyOrdered   *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
@@ -170,6 +172,7 @@ type RingVariables struct {
 	RecordWorkqueue *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder        *ebpf.Variable `ebpf:"recorder"`
 	RecordsShed     *ebpf.Variable `ebpf:"records_shed"`
+	SelfHelpers     *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid         *ebpf.Variable `ebpf:"self_pid"`
 	WeaklyOrdered   *ebpf.Variable `ebpf:"weakly_ordered"`
 }

@@ -34,6 +34,7 @@ const (
 	BrokenVarPreemptHot         = "preempt_hot"
 	BrokenVarPreemptOwn         = "preempt_own"
 	BrokenVarRegsOffset         = "regs_offset"
+	BrokenVarSelfHelpers        = "self_helpers"
 	BrokenVarSelfPid            = "self_pid"
 	BrokenVarUnusedAccount      = "unused_account"
 	BrokenVarUnusedWork         = "unused_work"
@@ -112,6 +113,7 @@ type BrokenVariableSpecs struct {
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
 	UnusedAccount      *ebpf.VariableSpec `ebpf:"unused_account"`
 	UnusedWork         *ebpf.VariableSpec `ebpf:"unused_work"`
@@ -168,6 +170,7 @@ type BrokenVariables struct {
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
 	UnusedAccount      *ebpf.Variable `ebpf:"unused_account"`
 	UnusedWork         *ebpf.Variable `ebpf:"unused_work"`

@@ -44,6 +44,7 @@ const (
 	StressVarPreemptHot         = "preempt_hot"
 	StressVarPreemptOwn         = "preempt_own"
 	StressVarRegsOffset         = "regs_offset"
+	StressVarSelfHelpers        = "self_helpers"
 	StressVarSelfPid            = "self_pid"
 	StressVarUnusedAccount      = "unused_account"
 	StressVarUnusedWork         = "unused_work"
@@ -122,6 +123,7 @@ type StressVariableSpecs struct {
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
 	UnusedAccount      *ebpf.VariableSpec `ebpf:"unused_account"`
 	UnusedWork         *ebpf.VariableSpec `ebpf:"unused_work"`
@@ -178,6 +180,7 @@ type StressVariables struct {
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
 	UnusedAccount      *ebpf.Variable `ebpf:"unused_account"`
 	UnusedWork         *ebpf.Variable `ebpf:"unused_work"`

@@ -148,7 +148,7 @@ func (o *Objects) first(plan *Plan, types *btf.Spec, opts *Options) error {
 	if opts.TrackSelf {
 		self = ^uint32(0)
 	}
-	if err := o.Vars.SelfPid.Set(self); err != nil {
+	if err := errors.Join(o.Vars.SelfPid.Set(self), o.SetHelpers(nil)); err != nil {
 		return errors.Join(err, o.Close())
 	}
 	if n.taken {
@@ -160,6 +160,16 @@ func (o *Objects) first(plan *Plan, types *btf.Spec, opts *Options) error {
 		return errors.Join(err, o.Close())
 	}
 	return nil
+}
+
+// SetHelpers names the processes that work for this one: what they do is no outlier either,
+// of abi.SelfHelpers of them.
+func (o *Objects) SetHelpers(pids []int) error {
+	var list [abi.SelfHelpers]uint32
+	for i, pid := range pids[:min(len(pids), len(list))] {
+		list[i] = uint32(pid)
+	}
+	return o.Vars.SelfHelpers.Set(list)
 }
 
 // begin prepares what was loaded anew.

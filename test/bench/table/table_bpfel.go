@@ -47,6 +47,7 @@ const (
 	TableVarPreemptHot         = "preempt_hot"
 	TableVarPreemptOwn         = "preempt_own"
 	TableVarRegsOffset         = "regs_offset"
+	TableVarSelfHelpers        = "self_helpers"
 	TableVarSelfPid            = "self_pid"
 	TableVarWeaklyOrdered      = "weakly_ordered"
 )
@@ -136,6 +137,7 @@ type TableVariableSpecs struct {
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.VariableSpec `ebpf:"self_helpers"`
 	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
 	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
@@ -196,6 +198,7 @@ type TableVariables struct {
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	SelfHelpers        *ebpf.Variable `ebpf:"self_helpers"`
 	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
 	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
 }
