@@ -3,8 +3,10 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,4 +100,35 @@ func TestHelpersKilled(t *testing.T) {
 		})
 	})
 	assert.Check(t, d.status().loss("helper_killed", "") != 0, "status tells of no helper that was killed")
+}
+// TestHelpersAreNotReported: helpers sleep and wake as all programs do, which nobody is told.
+func TestHelpersAreNotReported(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(entry("helpers", "offcpu", "1ms", "{comm: exe, state: [interruptible, uninterruptible]}", "snapshot: false"),
+		napRule("nap", uid, "stacks: [kernel, user]")))
+	helpers := children(t, d.pid())
+	for _, pid := range helpers {
+		comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
+		assert.Check(t, err == nil && string(comm) == "exe\n", "%s is %q, %v", pid, comm, err)
+	}
+	for range 5 { // each wakes a helper, to read its stack
+		naps(t, uid, 1, 10*time.Millisecond, 1)
+		time.Sleep(50 * time.Millisecond)
+	}
+	eventually(t, "outliers are told", func() bool { return len(d.events("nap")) == 5 })
+
+	sleep, err := exec.LookPath("sleep")
+	assert.NilError(t, err)
+	other := filepath.Join(t.TempDir(), "exe") // another program of that name
+	assert.NilError(t, os.Link(sleep, other))
+	cmd := exec.CommandContext(t.Context(), other, "0.05")
+	assert.NilError(t, cmd.Run())
+	eventually(t, "the other program is told of", func() bool {
+		return slices.ContainsFunc(d.events("helpers"), func(o events.Outlier) bool { return o.Task.PID == cmd.Process.Pid })
+	})
+	helpers = append(helpers, children(t, d.pid())...)
+	for _, o := range d.events("helpers") {
+		assert.Check(t, !slices.Contains(helpers, strconv.Itoa(o.Task.PID)), "a helper is reported: %+v", o)
+	}
 }
