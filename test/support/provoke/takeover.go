@@ -84,7 +84,7 @@ func Takeover(t *testing.T, grow, functions, others bool) {
 	<-slept
 
 	if others {
-		groups = append(groups, "process")
+		groups = append(groups, "workqueue")
 	}
 	second, store := load()
 	how := second.Takeover()
