@@ -21,12 +21,16 @@ volatile u32 self_helpers[SELF_HELPERS]; /* 0: none */
 
 static __always_inline bool is_self(u32 pid)
 {
-	bool self = pid == self_pid;
-
-#pragma unroll
-	for (int i = 0; i < SELF_HELPERS; i++)
-		self |= pid && pid == self_helpers[i];
-	return self;
+	if (pid == self_pid)
+		return true;
+	if (!pid)
+		return false;
+	/* Unrolled, it would need more stack than there is. */
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < SELF_HELPERS; i++)
+		if (pid == self_helpers[i])
+			return true;
+	return false;
 }
 
 /* Not x86: releasing a slot needs a barrier. */
