@@ -45,6 +45,7 @@ import (
 // daemon holds the parts in the order of their creation.
 type daemon struct {
 	cfg   *config.Config
+	host  string // name of this host
 	log   *zap.Logger
 	logs  *logs.Logs
 	lines *outlierLines // about outliers, in the log
@@ -158,6 +159,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		do   func() error
 		undo func() error
 	}{
+		{"read the name of this host", d.nameHost, nil},
 		{"read rules", d.readRules, nil},
 		{"listen", d.listen, func() error { return d.socket.Close() }},
 		{"open the pins", d.openPins, d.closePins},
@@ -193,6 +195,11 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		}
 	}
 	return d.serve(ctx)
+}
+
+func (d *daemon) nameHost() (err error) {
+	d.host, err = d.cfg.HostName()
+	return err
 }
 
 func (d *daemon) readRules() error {
@@ -347,7 +354,7 @@ func (d *daemon) openManager() (err error) {
 	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
-		Host:        snapshot.HostInfo{Tailcam: version.String()},
+		Host:        snapshot.HostInfo{Name: d.host, Tailcam: version.String()},
 		RingRecords: d.recorder.Capacity(), RecordsSince: d.kernel.RecordsSince(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		Boost:       d.boost,

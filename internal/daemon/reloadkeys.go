@@ -85,6 +85,7 @@ var liveKeys = []liveKey{
 
 // restartKeys say why the other keys stay until a restart.
 var restartKeys = []struct{ name, why string }{
+	{"host", "snapshots and links have the name already"},
 	{"outliers.buffer", "outliers are on their way in the buffer"},
 	{"recorder.backend", "what reads and what writes the history are of one backend"},
 	{"recorder.enabled", "the snapshots' writer runs, or does not, from the start"},

@@ -46,6 +46,7 @@ type Options struct {
 	Protocol string // HTTP or GRPC
 	Headers  map[string]string
 	TLS      *tls.Config       // nil: the system's authorities, no certificate
+	Host     string            // name of this host; empty: the machine's own
 	Resource map[string]string // attributes that replace or add to those of this host
 	Version  string            // of tailcam
 	Logs     bool              // send outliers
@@ -67,6 +68,8 @@ type Exporter struct {
 	hold   *hold
 
 	counts *Counts
+
+	noMetrics bool // the collector has no pipeline for them, and the log says so; of sendMetrics
 
 	warning sync.Mutex
 	warned  time.Time
@@ -227,8 +230,9 @@ func (e *Exporter) take() (batch []item, request *collogspb.ExportLogsServiceReq
 	}}}
 }
 
-// warn logs a failure, at most once a minute: there may be one for each request.
-func (e *Exporter) warn(message string, fields ...zap.Field) {
+// warn logs a failure, at most once a minute, as there may be one for each request, and
+// reports whether it did.
+func (e *Exporter) warn(message string, fields ...zap.Field) bool {
 	e.warning.Lock()
 	now := time.Now()
 	quiet := now.Sub(e.warned) < warnEvery
@@ -239,6 +243,7 @@ func (e *Exporter) warn(message string, fields ...zap.Field) {
 	if !quiet {
 		e.log.Warn(message, append(fields, zap.String("endpoint", e.client.base.String()))...)
 	}
+	return !quiet
 }
 
 // pause waits; false: ctx has ended.
