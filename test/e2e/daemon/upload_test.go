@@ -48,7 +48,9 @@ func TestUpload(t *testing.T) {
 	}
 	byHand := func(d *running) string { return filepath.Base(strings.TrimSpace(d.ok("snapshot", "--reason", "test"))) }
 
-	run := func() *running { return h.exec(t, append([]string{"env", "TAILCAM_HOST=" + host}, h.command(args...)...)) }
+	run := func() *running {
+		return h.exec(t, append([]string{"env", "TAILCAM_HOST=" + host}, h.command(args...)...))
+	}
 	d := run()
 	naps(t, uid, 1, 5*time.Millisecond, 1)
 	o := settled(t, d, "naps", 1)[0]
