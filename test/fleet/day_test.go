@@ -298,8 +298,12 @@ func checkCLI(t *testing.T, s *server) {
 	assert.Check(t, err == nil && strings.Contains(text, "schema: tailcam/fleet-top/v1"), "%s", text)
 }
 
-// checkTimes prints how long each query takes, of that day and of one with more outliers. No time
-// fails the test; a query that hangs does.
+// promised is how long a query of a day of 500 hosts may take at most, at the best of three times: it
+// takes a tenth to a third of that where the machine has other work, too.
+const promised = 2 * time.Second
+
+// checkTimes prints how long each query takes, of that day and of one with more outliers. Of the day's,
+// each must keep the promise.
 func checkTimes(t *testing.T, s *server, q fleet.Query) {
 	s.do("CREATE TABLE busy AS tailcam_outliers ENGINE = MergeTree PARTITION BY toYYYYMMDD(time) ORDER BY (time, host)")
 	assert.Assert(t, is.Contains(s.do("SHOW CREATE TABLE busy"), "MATERIALIZED"))
@@ -312,26 +316,36 @@ func checkTimes(t *testing.T, s *server, q fleet.Query) {
 		f, err := fleet.Open(strings.Replace(s.url("clickhouse"), "//", "//reader@", 1)+"/default?table="+table, &fleet.Options{Password: readerPassword})
 		assert.NilError(t, err)
 		defer f.Close()
+		limit := hang
+		if table == "tailcam_outliers" {
+			limit = promised
+		}
 		t.Logf("%s: %s rows", table, s.do("SELECT count() FROM "+table))
 		q.Count = 20
 		for _, by := range fleet.Keys {
 			q.By, q.SinceRelease = by, ""
-			timed(t, "top --by "+string(by), func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
+			timed(t, limit, "top --by "+string(by), func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
 		}
 		q.By, q.SinceRelease = fleet.Culprit, fleet.Release
-		timed(t, "top --since-release", func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
-		timed(t, "events -n 20", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
+		timed(t, limit, "top --since-release", func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
+		timed(t, limit, "events -n 20", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
 		q.Where = map[fleet.Key]string{fleet.Culprit: "sda", fleet.Host: hostName(9)}
-		timed(t, "events -n 20 --where", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
+		timed(t, limit, "events -n 20 --where", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
 		q.Where = nil
 	}
 }
 
-func timed(t *testing.T, what string, query func(context.Context) error) {
+// timed runs a query three times, and checks the quickest.
+func timed(t *testing.T, limit time.Duration, what string, query func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
-	began := time.Now()
-	assert.NilError(t, query(ctx), "%s", what)
-	t.Logf("  %-24s %s", what, time.Since(began).Round(time.Millisecond))
+	best := hang
+	for range 3 {
+		began := time.Now()
+		assert.NilError(t, query(ctx), "%s", what)
+		best = min(best, time.Since(began))
+	}
+	t.Logf("  %-24s %s", what, best.Round(time.Millisecond))
+	assert.Check(t, best < limit, "%s took %s at best, and may take %s", what, best, limit)
 }
