@@ -88,7 +88,8 @@ func collectorConfig(t *testing.T, s *server, queue int) []byte {
 	}
 	// Wait less between attempts than operators should, so that the test is over sooner.
 	rows["retry_on_failure"].(map[string]any)["max_interval"] = "2s"
-	config["exporters"] = map[string]any{"rows": rows}
+	delete(exporters, "clickhouse")
+	exporters["rows"] = rows
 	service := config["service"].(map[string]any)
 	service["pipelines"].(map[string]any)["logs"].(map[string]any)["exporters"] = []string{"rows"}
 	text, err = yaml.Marshal(config)
