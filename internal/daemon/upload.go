@@ -58,6 +58,11 @@ func (d *daemon) upload(id string) func() {
 	}
 }
 
+// snapshotURL is where a snapshot is sent to; empty: nowhere, or nowhere to link to.
+func (d *daemon) snapshotURL(id string) string {
+	return outbox.Link(d.now.Load().Upload.Target, d.host, id)
+}
+
 // uploadStatus returns nil if nothing is sent.
 func (d *daemon) uploadStatus() *api.UploadStatus {
 	out := d.outbox.Load()

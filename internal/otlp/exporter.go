@@ -49,13 +49,15 @@ type Options struct {
 	Host     string            // name of this host; empty: the machine's own
 	Resource map[string]string // attributes that replace or add to those of this host
 	Version  string            // of tailcam
-	Logs     bool              // send outliers
-	Metrics  prometheus.Gatherer
-	Interval time.Duration // of metrics
-	Start    time.Time     // when the counters of Metrics began
-	Counts   *Counts       // nil: of this exporter alone
-	Log      *zap.Logger   // nil: silent
-	Guard    *guard.Guard  // nil: panics end the program
+	// SnapshotURL returns where a snapshot is sent to; empty: there is no link. nil: there are none.
+	SnapshotURL func(id string) string
+	Logs        bool // send outliers
+	Metrics     prometheus.Gatherer
+	Interval    time.Duration // of metrics
+	Start       time.Time     // when the counters of Metrics began
+	Counts      *Counts       // nil: of this exporter alone
+	Log         *zap.Logger   // nil: silent
+	Guard       *guard.Guard  // nil: panics end the program
 }
 
 // Exporter sends to one collector. Its methods may be called concurrently and
@@ -214,6 +216,9 @@ func (e *Exporter) take() (batch []item, request *collogspb.ExportLogsServiceReq
 		var record *logspb.LogRecord
 		err := e.opts.Guard.Do(guard.Publish, func() (err error) {
 			record, err = logRecord(it.Outlier, it.observed)
+			if err == nil && it.Snapshot != nil && e.opts.SnapshotURL != nil {
+				addText(record, prefix+"snapshot_url", e.opts.SnapshotURL(*it.Snapshot))
+			}
 			return err
 		})
 		if err != nil {

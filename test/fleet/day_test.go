@@ -143,6 +143,7 @@ func TestDay(t *testing.T) {
 	checkTops(t, f, q, want)
 	checkRise(t, f, q)
 	checkEvents(t, f, q)
+	checkLinks(t, open(t, s, &fleet.Options{Password: readerPassword}), q)
 	for _, statement := range shippedQueries(t) {
 		assert.Check(t, s.do(statement+"\nFORMAT TabSeparated") != "", "%s", statement)
 	}
@@ -263,6 +264,15 @@ func checkEvents(t *testing.T, f *fleet.Fleet, q fleet.Query) {
 	}
 }
 
+// checkLinks: without another place, snapshots are where their daemons have sent them.
+func checkLinks(t *testing.T, f *fleet.Fleet, q fleet.Query) {
+	for _, by := range fleet.Keys {
+		for _, r := range top(t, f, q, by).Rows {
+			assert.Check(t, r.Worst == nil || r.Worst.URL == sentTo(r.Worst.Host, r.Worst.Snapshot), "%s: %+v", by, r.Worst)
+		}
+	}
+}
+
 // checkCLI: what people type, with the password from the environment or a file.
 func checkCLI(t *testing.T, s *server) {
 	program := filepath.Join(t.TempDir(), "tailcam")
@@ -283,12 +293,19 @@ func checkCLI(t *testing.T, s *server) {
 	assert.NilError(t, err, "%s", text)
 	t.Logf("tailcam top --fleet URL --by host -n 3 --since 25h\n%s", text)
 	text, err = run(readerPassword, "events", "--where", "culprit=compactor", "-n", "2", "--since", "25h", "-o", "json",
-		"--snapshot-url", "s3://snapshots/{host}/{snapshot}")
+		"--snapshot-url", "s3://copies/{host}/{snapshot}")
 	assert.NilError(t, err, "%s", text)
 	for line := range strings.Lines(text) {
 		var e fleet.Event
 		assert.NilError(t, json.Unmarshal([]byte(line), &e), "%s", line)
-		assert.Check(t, e.Culprit == "compactor" && strings.HasPrefix(e.Snapshot.URL, "s3://snapshots/web-"), "%s", line)
+		assert.Check(t, e.Culprit == "compactor" && strings.HasPrefix(e.Snapshot.URL, "s3://copies/web-"), "%s", line)
+	}
+	text, err = run(readerPassword, "events", "--where", "culprit=compactor", "-n", "2", "--since", "25h", "-o", "json")
+	assert.NilError(t, err, "%s", text)
+	for line := range strings.Lines(text) {
+		var e fleet.Event
+		assert.NilError(t, json.Unmarshal([]byte(line), &e), "%s", line)
+		assert.Check(t, e.Snapshot.URL != "" && e.Snapshot.URL == sentTo(e.Host, e.Snapshot.Snapshot), "%s", line)
 	}
 	text, err = run("wrong", "top")
 	assert.Check(t, err != nil && strings.Contains(text, "access denied"), "%s", text)
@@ -310,7 +327,7 @@ func checkTimes(t *testing.T, s *server, q fleet.Query) {
 	for n := range copies { // other work at other times, with other ids
 		s.do(fmt.Sprintf("INSERT INTO busy SELECT time - %[1]d, time_ns - %[1]d000000000, observed_ns, host, concat(uid, '%[1]d'), rule, track, trigger,"+
 			" delay_ns, threshold_ns, start_ns + %[1]d, tid, task, cause, culprit, culprit_kind, blamed_ns, summary, unit, pod,"+
-			" namespace, container, version, kernel, release, trace_id, activity, snapshot FROM tailcam_outliers", n))
+			" namespace, container, version, kernel, release, trace_id, activity, snapshot, snapshot_url FROM tailcam_outliers", n))
 	}
 	for _, table := range []string{"tailcam_outliers", "busy"} {
 		f, err := fleet.Open(strings.Replace(s.url("clickhouse"), "//", "//reader@", 1)+"/default?table="+table, &fleet.Options{Password: readerPassword})

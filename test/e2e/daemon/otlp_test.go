@@ -50,6 +50,7 @@ func testOTLP(t *testing.T, c *collector.Collector, protocol string) {
 		entry("hostile", "syscall", "1ms", fmt.Sprintf("{uid: %d, not_comm: inj-syscall, syscall: clock_nanosleep}", uid), "snapshot: false"),
 		"  - {name: span, track: span, threshold: 1ms, snapshot: false, when: {key: ["+key+"]}}\n",
 	), "--otlp-endpoint", c.URL, "--otlp-protocol", protocol, "--otlp-interval", "1s", "--otlp-headers", "authorization=Bearer x",
+		"--upload-target", "http://127.0.0.1:9/archive", "--upload-spool", filepath.Join(publicDir(t, ""), "spool"), // it is down
 		"--host", "node-1", "--otlp-resource", "deployment.environment.name=test", "--metrics-listen", "127.0.0.1:0")
 
 	naps(t, uid, n, 10*time.Millisecond, 2)
@@ -95,6 +96,9 @@ func testOTLP(t *testing.T, c *collector.Collector, protocol string) {
 			r.Resource["deployment.environment.name"] == "test", "%v", r.Resource)
 		switch o.Rule {
 		case "naps":
+			if o.Snapshot != nil {
+				assert.Check(t, is.Equal("http://127.0.0.1:9/archive/node-1/"+*o.Snapshot+".tailcam", r.Attributes["tailcam.snapshot_url"]))
+			}
 			assert.Check(t, is.Equal("inj-syscall", r.Attributes["thread.name"]))
 		case "hostile":
 			assert.Check(t, is.Equal(`ev\x0ail\xff\x1b[2J`, r.Attributes["thread.name"]))
