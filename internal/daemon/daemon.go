@@ -67,7 +67,7 @@ type daemon struct {
 	uploaded   outbox.Counts
 	store      *snapshot.Store
 	hosts      *process.Table
-	containers *containers.Lookup
+	containers atomic.Pointer[containers.Lookup]
 	symbols    *helper.Helper
 	kernel     *tracker.Tracker
 	triggers   *trigger.Engine
@@ -248,7 +248,7 @@ func (d *daemon) openHost() error {
 			_ = snapshot.RealTime(n) // the snapshot writer waits for this thread and reports errors
 		}
 	}})
-	if err := d.openContainers(&d.cfg.Containers); err != nil {
+	if err := d.useContainers(&d.cfg.Containers); err != nil {
 		return err
 	}
 	for _, h := range process.Hindrances("/proc") {
@@ -267,7 +267,7 @@ func (d *daemon) openHost() error {
 }
 
 func (d *daemon) closeHost() error {
-	return errors.Join(d.containers.Close(), d.hosts.Close(), d.symbols.Close())
+	return errors.Join(d.closeContainers(), d.hosts.Close(), d.symbols.Close())
 }
 
 func (d *daemon) loadKernel() (err error) {
@@ -299,7 +299,7 @@ func (d *daemon) loadKernel() (err error) {
 		Buffer:   d.cfg.Outliers.Buffer,
 		Rate:     d.cfg.Outliers.Rate,
 		Burst:    d.cfg.Outliers.Burst,
-		Cgroups:  cgroups{d.hosts, d.containers},
+		Cgroups:  d.cgroups(),
 		Programs: d.symbols,
 		Symbol:   d.kernelFunction,
 		Release:  d.releaseRecorder,

@@ -51,6 +51,7 @@ var liveKeys = []liveKey{
 	one("peers", func(into, from *config.Config) { into.Peers = from.Peers }, (*daemon).usePeers),
 	one("otlp", func(into, from *config.Config) { into.OTLP = from.OTLP },
 		func(d *daemon, c *config.Config) error { return d.sendOTLP(&c.OTLP) }),
+	one("containers", func(into, from *config.Config) { into.Containers = from.Containers }, (*daemon).reloadContainers),
 	one("upload", func(into, from *config.Config) { into.Upload = from.Upload }, (*daemon).sendSnapshots),
 	{
 		names: []string{"outliers.rate", "outliers.burst"},

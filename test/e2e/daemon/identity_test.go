@@ -93,12 +93,17 @@ func doctorLine(t *testing.T, check string, args ...string) string {
 }
 
 // TestNoRuntime: a daemon that finds pods and no runtime, as in a container without the sockets, says
-// so once.
+// so once; a reload gives it the socket, and takes it away.
 func TestNoRuntime(t *testing.T) {
 	needRoot(t)
 	c := runtimes.StartContainerd(t)
-	d := start(t, rulesFile(entry("nap", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep}", "snapshot: false")),
-		"--containers-sockets", "cri:"+c.Socket+".none", "--outliers-rate", "0")
+	h := newHome(t, rulesFile(
+		entry("nap", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep}", "snapshot: false"),
+		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, pod: 'web-1'}", "snapshot: false"),
+	))
+	config := filepath.Join(h.dir, "tailcam.yaml")
+	writeFile(t, config, "containers: {sockets: ['cri:"+c.Socket+".none']}\n", 0o600)
+	d := h.start(t, "--config", config, "--outliers-rate", "0")
 	c.Run("shop", "web-1", "app", nap20, nil)
 	c.Run("shop", "web-2", "app", nap20, nil)
 	eventually(t, "outliers are told, and that they have no names", func() bool {
@@ -108,6 +113,21 @@ func TestNoRuntime(t *testing.T) {
 	for _, o := range d.events("nap") {
 		assert.Check(t, o.Task.Pod == "" && o.Task.Container != "", "%+v", o.Task)
 	}
+	assert.Check(t, d.status().rule("web").Outliers == 0)
+
+	writeFile(t, config, "containers: {sockets: ['cri:"+c.Socket+"']}\n", 0o600)
+	d.ok("reload")
+	eventually(t, "pods have names, also those that were there", func() bool {
+		list := d.events("web")
+		return len(list) > 0 && !list[len(list)-1].Partial && list[len(list)-1].Task.Pod == "web-1"
+	})
+	writeFile(t, config, "containers: {sockets: []}\n", 0o600)
+	d.ok("reload")
+	seen := d.status().rule("nap").Outliers
+	eventually(t, "pods have no names", func() bool {
+		list := d.events("nap")
+		return d.status().rule("nap").Outliers > seen+5 && !list[len(list)-1].Partial && list[len(list)-1].Task.Pod == ""
+	})
 }
 
 // assertNamed: the snapshot that was taken last names the pod of its task, which has gone.
