@@ -177,7 +177,7 @@ func (c *cli) unpackedStdin(ctx context.Context) (string, error) {
 		_, err := io.Copy(in, c.deps.stdin)
 		in.CloseWithError(err)
 	}()
-	defer out.Close()
+	defer out.CloseWithError(io.ErrClosedPipe)
 	stop := context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) })
 	defer stop()
 	return c.unpackedFrom(out, "<stdin>")
