@@ -332,7 +332,7 @@ deps-unit: deps-test
 .PHONY: deps-packages
 deps-packages:
 	@scripts/apt.sh lintian='checks the Debian packages' mmdebstrap='a fresh Debian to install them in' rpm='installs the other packages' \
-		mandoc='checks the manual pages' util-linux='namespaces to install in' podman='runs the image' runc='runs its containers'
+		mandoc='checks the manual pages' util-linux='namespaces to install in' podman='runs the image' runc='runs its containers' containerd='runs pods beside it'
 
 .PHONY: deps-fleet
 deps-fleet:

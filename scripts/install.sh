@@ -74,6 +74,10 @@ put "$usr/share/tailcam/schemas" configs/schemas/*.json
 put "$root$doc/examples/rules.more" configs/rules.more/*.yaml
 put "$root$doc/examples/systemd" configs/systemd/*.conf
 put "$root$doc/examples/prometheus" configs/prometheus/alerts.yaml configs/prometheus/alertmanager.yaml
+put "$root$doc/examples/grafana" configs/grafana/tailcam.json
+for dir in . conf.d rules.d; do # as they are: paths in them are those of the image
+	install -D -m 644 -t "$root$doc/examples/kubernetes/$dir" configs/kubernetes/"$dir"/*.yaml
+done
 put "$root$doc/examples/fleet" configs/fleet/*.yaml
 put "$root$doc/examples/fleet/clickhouse" configs/fleet/clickhouse/*.sql
 put "$root$doc/examples/fleet/loki" configs/fleet/loki/*.logql

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,7 +60,8 @@ type Meta struct {
 // HostInfo describes the machine that took a snapshot.
 type HostInfo struct {
 	Name          string `json:"name"`
-	Kernel        string `json:"kernel"` // release
+	Nodename      string `json:"nodename,omitempty"` // of the machine, or of the daemon's container, if that is another name
+	Kernel        string `json:"kernel"`             // release
 	KernelVersion string `json:"kernel_version"`
 	Arch          string `json:"arch"`    // machine, as in uname
 	BootID        string `json:"boot_id"` // traces of the same boot share their clock
@@ -140,7 +142,7 @@ func (h *HostInfo) fillFromKernel() {
 			to   *string
 			from []byte
 		}{
-			{&h.Name, u.Nodename[:]},
+			{&h.Nodename, u.Nodename[:]},
 			{&h.Kernel, u.Release[:]},
 			{&h.KernelVersion, u.Version[:]},
 			{&h.Arch, u.Machine[:]},
@@ -148,6 +150,9 @@ func (h *HostInfo) fillFromKernel() {
 			if *f.to == "" {
 				*f.to = unix.ByteSliceToString(f.from)
 			}
+		}
+		if h.Name = cmp.Or(h.Name, h.Nodename); h.Name == h.Nodename {
+			h.Nodename = ""
 		}
 	}
 	if h.BootID == "" {

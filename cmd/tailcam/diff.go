@@ -22,10 +22,10 @@ func newDiff(c *cli) *cobra.Command {
 		Short: "Compare two outliers, or two sets of snapshots, runs or histograms",
 		Long: `Compare the breakdowns of two outliers side by side: what is new in B, longer,
 shorter, or gone. A and B are snapshot ids ("latest": the newest), snapshot directories,
-files such as explain.json, or - for such a file on standard input. If a snapshot has
-several outliers, the slowest is compared. Tasks are matched by name, because their ids
-differ from run to run. Changes below half a percent of the longer delay are summed up;
-json has all.
+packs, files such as explain.json, or - for a pack or such a file on standard input. If a
+snapshot has several outliers, the slowest is compared. Tasks are matched by name, because
+their ids differ from run to run. Changes below half a percent of the longer delay are
+summed up; json has all.
 
 --from and --to compare many delays, as of two kernels or releases: A and B are each
   a directory    of snapshots, or of packs (*.tailcam)
@@ -40,6 +40,7 @@ files of histograms, which shows how much these differ by themselves.
 Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
 		Example: "  tailcam diff 20261121T013004 latest\n" +
 			"  ssh db1 tailcam explain -o json | tailcam diff - latest\n" +
+			"  ssh db1 tailcam snapshots pack -O - | tailcam diff - latest\n" +
 			"  tailcam diff --outlier 1,3 20261121T013004 old/explain.json\n" +
 			"  tailcam diff --from v1.jsonl --to v2.jsonl\n" +
 			"  tailcam diff --from monday/ --from tuesday/ --to /var/lib/tailcam/snapshots",
@@ -118,7 +119,7 @@ type source struct {
 
 // explained reads an explanation, or computes it if the snapshot has none.
 func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report, *source, error) {
-	if arg == stdinName || strings.HasSuffix(arg, ".json") {
+	if strings.HasSuffix(arg, ".json") || arg == stdinName && !c.stdinIsPack() {
 		data, err := c.readExplanation(arg)
 		if err != nil {
 			return "", nil, nil, fmt.Errorf("read explanation: %w", err)

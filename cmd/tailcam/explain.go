@@ -32,12 +32,12 @@ var explainFormats = []string{"text", "svg", "html", "json", "yaml"}
 func newExplain(c *cli) *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
-		Use:   "explain [DIR|ID]",
+		Use:   "explain [DIR|ID|FILE|-]",
 		Short: "Explain where the time of a snapshot's outliers went",
 		Long: `Read a snapshot, the newest by default, and explain each of its outliers: where
 the time went, to the microsecond, what it waited for and why. The critical path is
 drawn as a timeline with a row for each task. Needs neither root nor the daemon. The
-method is described in docs/explain.md.
+method is described in docs/explain.md. - is a packed snapshot (*.tailcam) on standard input.
 
   text  for the terminal
   svg   a picture
@@ -48,7 +48,8 @@ Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		Example: `  tailcam explain
   tailcam explain 20261121T013004 --outlier 1,3
   tailcam explain --path /var/lib/tailcam/snapshots/20261121T013004.557441426Z-wakeup-000001
-  tailcam explain 20261121T013004 --format html -O slow.html`,
+  tailcam explain 20261121T013004 --format html -O slow.html
+  ssh db1 tailcam snapshots pack -O - | tailcam explain -`,
 		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeDirs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,7 +20,7 @@ func newExport(c *cli) *cobra.Command {
 	var o export.Options
 	var format, kind string
 	cmd := &cobra.Command{
-		Use:   "export DIR|ID --format FORMAT [-O OUT]",
+		Use:   "export DIR|ID|FILE|- --format FORMAT [-O OUT]",
 		Short: "Export a snapshot to the format of another tool",
 		Long: `Export a snapshot to the format of another tool. Needs neither root nor the daemon.
 
@@ -32,7 +32,7 @@ func newExport(c *cli) *cobra.Command {
   text      lines in the format of perf script
   json      one object per event: time, mono_ns, cpu, tid, event, fields{…}
 
-The ID "latest" is the newest snapshot.
+The ID "latest" is the newest snapshot; - is a packed one (*.tailcam) on standard input.
 
 Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
 		Example: `  tailcam export latest --format perfetto -O slow.perfetto-trace

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
@@ -37,6 +42,54 @@ func TestPacked(t *testing.T) {
 	left, err := os.ReadDir(tmp)
 	assert.Check(t, err == nil && is.Len(left, 0)().Success(), "left in TMPDIR: %v", left)
 }
+
+// TestPackedStandardInput: what reads a packed snapshot reads it from standard input alike, however it
+// comes, without the rest of it, and leaves nothing behind.
+func TestPackedStandardInput(t *testing.T) {
+	dir, ids := slowSnapshots(t)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	file := filepath.Join(t.TempDir(), "slow.tailcam")
+	status, _, stderr := invoke(t, "snapshots", "pack", ids[0], "--dir", dir, "-O", file)
+	assert.Assert(t, status == exitOK, "%q", stderr)
+	text, err := os.ReadFile(file)
+	assert.NilError(t, err)
+	packed := string(text)
+	from := func(ctx context.Context, in io.Reader, args ...string) (int, string, string) {
+		p := testDeps()
+		p.stdin = in
+		var stdout, stderr bytes.Buffer
+		status := execute(ctx, newCLI(&stdout, &stderr, p), args)
+		return status, stdout.String(), stderr.String()
+	}
+	for _, args := range []string{
+		"explain %", "snapshots show % -o json", "export % --format folded -O -", "diff % " + filepath.Join(dir, ids[1]), "diff " + filepath.Join(dir, ids[1]) + " %",
+	} {
+		_, want, _ := invoke(t, strings.Fields(strings.Replace(args, "%", file, 1))...)
+		in := iotest.OneByteReader(io.MultiReader(strings.NewReader(packed), neverEnds{}))
+		status, got, stderr := from(t.Context(), in, strings.Fields(strings.Replace(args, "%", "-", 1))...)
+		if strings.HasPrefix(args, "snapshots show") { // which tells where it is
+			assert.Check(t, status == exitOK && strings.Contains(got, ids[0]), "%s: %q", args, stderr)
+			continue
+		}
+		assert.Check(t, status == exitOK && got == want && got != "", "%s: %d, %q\n%s\nwant\n%s", args, status, stderr, got, want)
+	}
+	for _, bad := range []string{"", "no pack", packed[:len(packed)/2], "\x28\xb5\x2f\xfd"} {
+		status, _, stderr = from(t.Context(), strings.NewReader(bad), "explain", "-")
+		assert.Check(t, status == exitError && strings.HasPrefix(stderr, "tailcam: <stdin>: "), "%d bytes: %d, %q", len(bad), status, stderr)
+	}
+	interrupted, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, interrupt)
+	status, _, stderr = from(interrupted, neverEnds{}, "explain", "-")
+	assert.Check(t, status != exitOK, "%q", stderr)
+	left, err := os.ReadDir(tmp)
+	assert.Check(t, err == nil && len(left) == 0, "left in TMPDIR: %v", left)
+}
+
+// neverEnds is a pipe whose writer says nothing.
+type neverEnds struct{}
+
+func (neverEnds) Read([]byte) (int, error) { select {} }
 
 // TestPackedRedacted: what is packed with --redact says so, and has no name; the kinds can
 // be chosen.

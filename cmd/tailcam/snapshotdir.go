@@ -130,8 +130,11 @@ func (c *cli) picked(cmd *cobra.Command, args []string) (dir string, picked []st
 }
 
 // findSnapshot finds the directory of one snapshot by its id, a unique prefix of
-// it, latest, or a path. A packed one is unpacked.
+// it, latest, or a path. A packed one is unpacked; - is one on standard input.
 func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
+	if arg == stdinName {
+		return c.unpackedStdin(ctx)
+	}
 	if st, err := os.Stat(arg); err == nil && !st.IsDir() && (strings.ContainsRune(arg, os.PathSeparator) || c.dir == "") {
 		return c.unpacked(ctx, arg)
 	}

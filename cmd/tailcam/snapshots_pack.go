@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,8 +34,8 @@ func newSnapshotsPack(c *cli) *cobra.Command {
 		Use:   "pack [ID|DIR]",
 		Short: "Make one file of a snapshot, to share it",
 		Long: `Make one compressed file of a snapshot, the newest by default. explain, export, diff and
-snapshots show take such a file where they take a directory, on any machine. It is a tar
-archive with checksums: tar --zstd -x opens it, too.
+snapshots show take such a file where they take a directory, on any machine, or - for one on
+standard input. It is a tar archive with checksums: tar --zstd -x opens it, too.
 
 It holds what the snapshot holds: names of programs, users' command lines, files and
 cgroups. With --redact, each name becomes a pseudonym, everywhere the same: the verdict,
@@ -49,7 +50,7 @@ Exit status: 3 there is no snapshot yet, and no other was asked for.`,
   tailcam explain slow.tailcam
   tailcam snapshots pack latest --redact -O to-show.tailcam
   tailcam snapshots pack latest --redact=users,arguments,addresses
-  tailcam snapshots pack latest -O - | ssh host "cat >slow.tailcam; tailcam explain slow.tailcam"`,
+  tailcam snapshots pack latest -O - | ssh host tailcam explain -`,
 		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeDirs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -164,15 +165,32 @@ func (c *cli) unpacked(ctx context.Context, file string) (string, error) {
 		return "", fmt.Errorf("unpack: %w", err)
 	}
 	defer f.Close()
+	stop := context.AfterFunc(ctx, func() { _ = f.Close() }) // a pipe that never ends
+	defer stop()
+	return c.unpackedFrom(f, file)
+}
+
+// unpackedStdin does the same with standard input, which is not read beyond the pack.
+func (c *cli) unpackedStdin(ctx context.Context) (string, error) {
+	out, in := io.Pipe() // closing standard input ends no read from it
+	go func() {
+		_, err := io.Copy(in, c.deps.stdin)
+		in.CloseWithError(err)
+	}()
+	defer out.CloseWithError(io.ErrClosedPipe)
+	stop := context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) })
+	defer stop()
+	return c.unpackedFrom(out, "<stdin>")
+}
+
+func (c *cli) unpackedFrom(in io.Reader, name string) (string, error) {
 	into, err := c.temporaryDir()
 	if err != nil {
 		return "", fmt.Errorf("unpack: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = f.Close() }) // a pipe that never ends
-	defer stop()
-	dir, err := pack.Read(f, into)
+	dir, err := pack.Read(in, into)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", file, err)
+		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	return dir, nil
 }

@@ -17,11 +17,11 @@ const maxShown = 20
 
 func newSnapshotsShow(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show [ID]",
+		Use:   "show [ID|DIR|FILE|-]",
 		Short: "Show one snapshot in detail",
 		Long: `Show one snapshot in detail, the newest by default: its outliers with stacks and
 verdict, where the time went, what the history covers, and the snapshots taken just
-before and after.
+before and after. - is a packed snapshot (*.tailcam) on standard input.
 
 Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		Example: "  tailcam snapshots show            # the newest one\n" +

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 )
@@ -18,4 +20,15 @@ func (c *cli) readStdin(most int64) ([]byte, error) {
 		return nil, fmt.Errorf("standard input is larger than %d bytes", most)
 	}
 	return data, nil
+}
+
+// packMagic begins what zstd has compressed, such as a pack.
+var packMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// stdinIsPack reports whether standard input begins as a packed snapshot does.
+func (c *cli) stdinIsPack() bool {
+	in := bufio.NewReader(c.deps.stdin)
+	c.deps.stdin = in
+	begin, _ := in.Peek(len(packMagic)) // an error comes again
+	return bytes.Equal(begin, packMagic)
 }

@@ -3,7 +3,10 @@
 // file, and that over the defaults.
 package config
 
-import "time"
+import (
+	"os"
+	"time"
+)
 
 // DefaultFile is read if it exists and no other file is given.
 const DefaultFile = "/etc/tailcam/tailcam.yaml"
@@ -17,6 +20,7 @@ type Config struct {
 	Hidden     bool                   // the socket may be removed: whoever needs it is connected. Not a key.
 	EachRule   bool                   // each rule has a histogram, asked for or not. Not a key.
 	Rules      []string               // rule files, and directories of them
+	Host       string                 // of what is sent and saved; empty: HostName asks the machine
 	Again      func() (Config, error) // reads it again, from the same flags; nil: it cannot. Not a key.
 	Reload     Reload
 	Pin        string // where the kernel side is kept if the daemon dies: PinAuto, PinOff, or a directory
@@ -37,6 +41,14 @@ type Config struct {
 	OTLP       OTLP
 	Upload     Upload
 	Log        Log
+}
+
+// HostName is the name by which others know this host.
+func (c *Config) HostName() (string, error) {
+	if c.Host != "" {
+		return c.Host, nil
+	}
+	return os.Hostname()
 }
 
 // Values of Config.Pin that are no directories.

@@ -177,12 +177,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, peers, otlp, upload, log"
+	const top = "; allowed: rules, host, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, peers, otlp, upload, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, peers, otlp, upload, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, host, reload, pin, socket, recorder, snapshots, actions, capacity, outliers, histograms, activities, symbols, containers, budget, metrics, alerts, peers, otlp, upload, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events, recorder.irq_floor`},
@@ -238,6 +238,8 @@ func TestBadFile(t *testing.T) {
 		{"metrics: {listen: '[::1]:65536'}", `f:1:19: metrics.listen "[::1]:65536" has no port from 0 to 65535; allowed: HOST:PORT, or unix: and a path`},
 		{"metrics: {listen: 'unix:'}", `f:1:19: metrics.listen "unix:" has no path; allowed: HOST:PORT, or unix: and a path`},
 		{"metrics: {listen: 'unix:/" + strings.Repeat("x", 107) + "'}", `f:1:19: metrics.listen "unix:/` + strings.Repeat("x", 107) + `" is too long for a socket; allowed: HOST:PORT, or unix: and a path`},
+		{"host: a/b", `f:1:7: host "a/b" is not the name of a host; allowed: ` +
+			"at most 253 letters, digits, dots, hyphens and underscores, first a letter or digit"},
 		{"alerts: {listen: '0.0.0.0:9847'}", "alerts.listen: anybody who reaches 0.0.0.0:9847 could send alerts; allowed: " +
 			"alerts.web_config with basic_auth_users, 127.0.0.1 or [::1], or unix: and a path"},
 		{"alerts: {listen: ':9847'}", "alerts.listen: anybody who reaches :9847 could send alerts; allowed: " +
@@ -334,7 +336,7 @@ func TestServiceVariables(t *testing.T) {
 	for _, k := range keys() {
 		assert.Check(t, !serviceVariable.MatchString(k.env()), "the key %s would not be read", k.name)
 	}
-	for _, name := range []string{"TAILCAM_SERVICE", "TAILCAM_HOST", "TAILCAM_PORTS", "TAILCAM_PORT_TCP"} {
+	for _, name := range []string{"TAILCAM_SERVICE", "TAILCAM_HOSTS", "TAILCAM_PORTS", "TAILCAM_PORT_TCP"} {
 		assert.Check(t, !serviceVariable.MatchString(name), "%s is not seen as a mistake", name)
 	}
 }

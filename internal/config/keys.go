@@ -6,6 +6,7 @@ import (
 	"net"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +43,8 @@ func keys() []key {
 	return slices.Concat([]key{
 		texts("rules", strings.Join(rules.DefaultPaths, ","), "rule `files` and directories of rule files", "paths of files or directories",
 			setRules),
+		unset(text("host", "", "`name` of this host in what is sent and saved; empty: the machine's own",
+			"at most 253 letters, digits, dots, hyphens and underscores, first a letter or digit", setHost)),
 		boolean("reload.watch", "false", "reload when files change: `true or false`",
 			func(c *Config) *bool { return &c.Reload.Watch }),
 		text("pin", PinAuto, "`where` the kernel side is kept if the daemon dies: auto: by systemd, if its unit says so; "+
@@ -348,6 +351,17 @@ func setRules(c *Config, v []string) string {
 		}
 		c.Rules = append(c.Rules, abs)
 	}
+	return ""
+}
+
+// hostName matches what paths and URLs have as it is.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+
+func setHost(c *Config, s string) string {
+	if !hostName.MatchString(s) {
+		return "is not the name of a host"
+	}
+	c.Host = s
 	return ""
 }
 

@@ -59,7 +59,8 @@ type Lookup struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
-	refused atomic.Uint64
+	refused    atomic.Uint64
+	complained atomic.Bool // the log says that no runtime answers
 }
 
 // entry is a container that was asked for.
@@ -124,6 +125,7 @@ func (l *Lookup) Get(id, hint string) (Container, State) {
 	case e.left > 0:
 		return Container{ID: id, Runtime: hint}, Asked
 	}
+	l.complain(id, hint)
 	return Container{ID: id, Runtime: hint}, Unknown
 }
 

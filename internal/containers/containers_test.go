@@ -2,16 +2,21 @@ package containers
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/process"
@@ -113,6 +118,30 @@ func TestHostileRuntimes(t *testing.T) {
 	assert.Check(t, state == Unknown)
 	_, state = l.Get("", process.Docker)
 	assert.Check(t, state == Unknown)
+}
+
+// TestNoRuntime: that nobody answers is said once, with what to change; not if one does, or is asked
+// still.
+func TestNoRuntime(t *testing.T) {
+	none := []Socket{{CRI, filepath.Join(t.TempDir(), "none")}, {Docker, filepath.Join(t.TempDir(), "none")}}
+	good := serve(t, func(w http.ResponseWriter, _ string) { _, _ = io.WriteString(w, "[]") })
+	for _, c := range []struct {
+		sockets []Socket
+		said    int
+	}{{none, 1}, {append(slices.Clone(none), good), 0}, {nil, 0}} {
+		core, said := observer.New(zap.WarnLevel)
+		l := newLookup(t, Options{Sockets: c.sockets, Log: zap.New(core), Retry: time.Millisecond})
+		for n := range 20 {
+			l.Wait(id(n), "", time.Minute)
+			l.Wait(id(n), process.Containerd, time.Minute)
+		}
+		assert.Check(t, len(said.All()) == c.said, "%v: %v", c.sockets, said.All())
+		if c.said > 0 {
+			assert.Check(t, said.All()[0].ContextMap()["to_change"] == Advice)
+		}
+	}
+	errs := Ask(t.Context(), append(slices.Clone(none), good))
+	assert.Check(t, errors.Is(errs[0], fs.ErrNotExist) && errors.Is(errs[1], fs.ErrNotExist) && errs[2] == nil, "%v", errs)
 }
 
 // TestBounds: what runtimes say is short and printable, what is remembered is bounded, and

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -68,13 +69,16 @@ type question struct {
 	hint string
 }
 
-// source is a runtime. Its fields are those of the goroutine of serve, but for the queue.
+// source is a runtime. Its fields are those of the goroutine of serve, but for the queue
+// and the outcome.
 type source struct {
 	socket Socket
 	opts   *Options
 	queue  chan question
 	limit  *rate.Limiter
 	client client
+
+	outcome atomic.Int32 // of the last question
 
 	until  time.Time // it is not asked before
 	pause  time.Duration
@@ -145,9 +149,11 @@ func (s *source) find(ctx context.Context, id, hint string) *Container {
 			s.client.close()
 			s.client = nil
 		}
+		s.outcome.Store(fails)
 		s.warn(err)
 		return nil
 	}
+	s.outcome.Store(answers)
 	s.pause = 0
 	if err != nil {
 		return nil

@@ -117,7 +117,7 @@ func (d *daemon) namedTarget(spec *rules.Target, named *trigger.Task) (*process.
 	case spec.Places.Empty():
 		return &th, true
 	}
-	at := cgroups{d.hosts, d.containers}.PlaceOf(cmp.Or(th.Cgroup, named.Cgroup))
+	at := d.cgroups().PlaceOf(cmp.Or(th.Cgroup, named.Cgroup))
 	return &th, spec.Places.All(&at.Place)
 }
 
@@ -130,7 +130,7 @@ const maxCandidates = 128
 func (d *daemon) placedTarget(where *rules.Places) (*process.Thread, bool) {
 	var best *process.Thread
 	asked := 0
-	from := cgroups{d.hosts, d.containers}
+	from := d.cgroups()
 	err := from.WalkCgroups(func(_ uint64, path string) {
 		if asked >= maxCandidates || best != nil && stalled(best) == 2 {
 			return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tailcam/tailcam/internal/activities"
 	"github.com/tailcam/tailcam/internal/containers"
@@ -34,9 +35,11 @@ func CheckLoad(ctx context.Context, list []rules.Rule) (notes []string, err erro
 		return nil, err
 	}
 	defer programs.Close() //nolint:errcheck // who hangs in the kernel is left behind
-	none := containers.New(&containers.Options{})
-	defer none.Close() //nolint:errcheck // asks nobody
-	t, err := tracker.New(list, &tracker.Options{Cgroups: cgroups{hosts, none}, Programs: programs})
+	nobody := containers.New(&containers.Options{})
+	defer nobody.Close() //nolint:errcheck // asks nobody
+	var none atomic.Pointer[containers.Lookup]
+	none.Store(nobody)
+	t, err := tracker.New(list, &tracker.Options{Cgroups: cgroups{hosts, &none}, Programs: programs})
 	if err != nil {
 		return nil, err
 	}

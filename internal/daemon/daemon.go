@@ -45,6 +45,7 @@ import (
 // daemon holds the parts in the order of their creation.
 type daemon struct {
 	cfg   *config.Config
+	host  string // name of this host
 	log   *zap.Logger
 	logs  *logs.Logs
 	lines *outlierLines // about outliers, in the log
@@ -66,7 +67,7 @@ type daemon struct {
 	uploaded   outbox.Counts
 	store      *snapshot.Store
 	hosts      *process.Table
-	containers *containers.Lookup
+	containers atomic.Pointer[containers.Lookup]
 	symbols    *helper.Helper
 	kernel     *tracker.Tracker
 	triggers   *trigger.Engine
@@ -158,6 +159,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		do   func() error
 		undo func() error
 	}{
+		{"read the name of this host", d.nameHost, nil},
 		{"read rules", d.readRules, nil},
 		{"listen", d.listen, func() error { return d.socket.Close() }},
 		{"open the pins", d.openPins, d.closePins},
@@ -193,6 +195,11 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		}
 	}
 	return d.serve(ctx)
+}
+
+func (d *daemon) nameHost() (err error) {
+	d.host, err = d.cfg.HostName()
+	return err
 }
 
 func (d *daemon) readRules() error {
@@ -241,7 +248,7 @@ func (d *daemon) openHost() error {
 			_ = snapshot.RealTime(n) // the snapshot writer waits for this thread and reports errors
 		}
 	}})
-	if err := d.openContainers(&d.cfg.Containers); err != nil {
+	if err := d.useContainers(&d.cfg.Containers); err != nil {
 		return err
 	}
 	for _, h := range process.Hindrances("/proc") {
@@ -260,7 +267,7 @@ func (d *daemon) openHost() error {
 }
 
 func (d *daemon) closeHost() error {
-	return errors.Join(d.containers.Close(), d.hosts.Close(), d.symbols.Close())
+	return errors.Join(d.closeContainers(), d.hosts.Close(), d.symbols.Close())
 }
 
 func (d *daemon) loadKernel() (err error) {
@@ -292,7 +299,7 @@ func (d *daemon) loadKernel() (err error) {
 		Buffer:   d.cfg.Outliers.Buffer,
 		Rate:     d.cfg.Outliers.Rate,
 		Burst:    d.cfg.Outliers.Burst,
-		Cgroups:  cgroups{d.hosts, d.containers},
+		Cgroups:  d.cgroups(),
 		Programs: d.symbols,
 		Symbol:   d.kernelFunction,
 		Release:  d.releaseRecorder,
@@ -348,7 +355,7 @@ func (d *daemon) openManager() (err error) {
 	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
-		Host:        snapshot.HostInfo{Tailcam: version.String()},
+		Host:        snapshot.HostInfo{Name: d.host, Tailcam: version.String()},
 		RingRecords: d.recorder.Capacity(), RecordsSince: d.kernel.RecordsSince(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		Boost:       d.boost,

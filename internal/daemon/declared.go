@@ -132,7 +132,7 @@ func (d *daemon) addDeclaredLive(info *api.ActivitiesInfo, set *declared.Set) {
 			continue // it has ended, or its rule is gone
 		}
 		c.ID, c.PID, c.Comm = fmt.Sprintf("%s.%d.%d", rule, tids[i], c.Begin), task.PID, task.Comm
-		c.Place = cgroups{d.hosts, d.containers}.PlaceOf(task.Cgroup).Place
+		c.Place = d.cgroups().PlaceOf(task.Cgroup).Place
 		c.UID = userOf(tids[i])
 		info.Live = append(info.Live, newActivity(c.Record, wall.Add(-time.Duration(now-min(c.Begin, now))).UTC()))
 	}

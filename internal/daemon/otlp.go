@@ -33,7 +33,7 @@ func (d *daemon) sendOTLP(c *config.OTLP) error {
 		return err
 	}
 	opts := &otlp.Options{
-		Endpoint: c.Endpoint, Protocol: c.Protocol, Headers: c.Headers, TLS: tls, Resource: c.Resource,
+		Endpoint: c.Endpoint, Protocol: c.Protocol, Headers: c.Headers, TLS: tls, Host: d.host, Resource: c.Resource, SnapshotURL: d.snapshotURL,
 		Version: version.String(), Logs: slices.Contains(c.Signals, "logs"), Interval: c.Interval, Start: d.start,
 		Counts: &d.exported, Log: d.log.Named("otlp"), Guard: d.guard,
 	}

@@ -31,15 +31,15 @@ const maxPeerConns = 1024
 
 // peering is what this daemon has to do with those of other machines.
 type peering struct {
-	run, host string
-	server    *metrics.Server        // nil: nobody may tell this one. Written as daemon.webhook is.
-	address   atomic.Pointer[string] // of server
-	serving   replaceable
-	sender    atomic.Pointer[peers.Sender] // nil: nobody is told
-	telling   replaceable
-	counts    peers.Counts
-	refused   *xsync.Counter // reports beyond the limits
-	contexts  *rate.Limiter  // of looks at the contexts of all threads
+	run      string
+	server   *metrics.Server        // nil: nobody may tell this one. Written as daemon.webhook is.
+	address  atomic.Pointer[string] // of server
+	serving  replaceable
+	sender   atomic.Pointer[peers.Sender] // nil: nobody is told
+	telling  replaceable
+	counts   peers.Counts
+	refused  *xsync.Counter // reports beyond the limits
+	contexts *rate.Limiter  // of looks at the contexts of all threads
 
 	contextsFailed atomic.Bool
 	reports        atomic.Uint64 // outliers of peers
@@ -47,12 +47,9 @@ type peering struct {
 }
 
 // openPeers listens and prepares to send as peers says.
-func (d *daemon) openPeers() (err error) {
+func (d *daemon) openPeers() error {
 	d.peers.run, d.peers.refused = rand.Text(), xsync.NewCounter()
 	d.peers.contexts = rate.NewLimiter(contextsRate, contextsRate)
-	if d.peers.host, err = os.Hostname(); err != nil {
-		return fmt.Errorf("read the name of this host: %w", err)
-	}
 	return d.usePeers(d.cfg)
 }
 
@@ -75,7 +72,7 @@ func (d *daemon) sendPeers(c *config.Peers) error {
 		return err
 	}
 	sender, err := peers.New(&peers.Options{
-		URLs: c.Send, Credentials: c.Credentials, TLS: certificates, Host: d.peers.host, Run: d.peers.run, Version: version.String(),
+		URLs: c.Send, Credentials: c.Credentials, TLS: certificates, Host: d.host, Run: d.peers.run, Version: version.String(),
 		Counts: &d.peers.counts, Guard: d.guard, Log: d.log.Named("peers"),
 	})
 	if err != nil {
@@ -168,7 +165,7 @@ func (d *daemon) tellPeers(o *events.Outlier) {
 
 // PeerReport implements api.PeerBackend.
 func (d *daemon) PeerReport(r *api.PeerReport) *api.PeerAnswer {
-	a := &api.PeerAnswer{Host: d.peers.host, Own: r.Run == d.peers.run, Outliers: []api.PeerAnswerOutlier{}}
+	a := &api.PeerAnswer{Host: d.host, Own: r.Run == d.peers.run, Outliers: []api.PeerAnswerOutlier{}}
 	if a.Own {
 		return a
 	}

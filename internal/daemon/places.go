@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,8 +26,9 @@ const (
 	followEvery = 5 * time.Second
 )
 
-// openContainers prepares the questions to container runtimes.
-func (d *daemon) openContainers(c *config.Containers) error {
+// useContainers asks the container runtimes of a configuration, and no longer those of the
+// one before. What those had told is asked for again when it is needed.
+func (d *daemon) useContainers(c *config.Containers) error {
 	o := containers.Options{Labels: c.Labels, Log: d.log.Named("containers")}
 	for _, s := range c.Sockets {
 		socket, err := containers.ParseSocket(s)
@@ -35,14 +37,29 @@ func (d *daemon) openContainers(c *config.Containers) error {
 		}
 		o.Sockets = append(o.Sockets, socket)
 	}
-	d.containers = containers.New(&o)
+	if before := d.containers.Swap(containers.New(&o)); before != nil {
+		return before.Close()
+	}
 	return nil
 }
+
+// reloadContainers does so while rules run, which may know pods now that had no names.
+func (d *daemon) reloadContainers(c *config.Config) error {
+	if err := d.useContainers(&c.Containers); err != nil || !d.kernel.NeedRuntime() {
+		return err
+	}
+	return d.kernel.TeachCgroups()
+}
+
+// closeContainers ends the questions under way.
+func (d *daemon) closeContainers() error { return d.containers.Load().Close() }
+
+func (d *daemon) cgroups() cgroups { return cgroups{d.hosts, &d.containers} }
 
 // cgroups implements install.Cgroups. None of its methods waits for a runtime.
 type cgroups struct {
 	table      *process.Table
-	containers *containers.Lookup
+	containers *atomic.Pointer[containers.Lookup]
 }
 
 func (c cgroups) CgroupPath(id uint64) (string, error) { return c.table.CgroupPath(id) }
@@ -62,7 +79,7 @@ func (c cgroups) PlaceOf(path string) install.CgroupPlace {
 	at := process.PlaceOf(path)
 	found, state := containers.Container{}, containers.Unknown
 	if asksRuntime(&at) {
-		found, state = c.containers.Get(at.Container, at.Runtime)
+		found, state = c.containers.Load().Get(at.Container, at.Runtime)
 	}
 	return install.CgroupPlace{
 		Place: rules.Place{
@@ -98,9 +115,9 @@ func (d *daemon) place(path, container string, limit time.Duration) events.Place
 		p.ContainerName = at.Container
 		return p
 	}
-	found, _ := d.containers.Get(at.Container, at.Runtime)
+	found, _ := d.containers.Load().Get(at.Container, at.Runtime)
 	if limit > 0 {
-		found, _ = d.containers.Wait(at.Container, at.Runtime, limit)
+		found, _ = d.containers.Load().Wait(at.Container, at.Runtime, limit)
 	}
 	p.ContainerName, p.Image, p.Workload = found.Name, found.Image, found.Labels
 	p.Pod, p.Namespace = found.Pod, found.Namespace
@@ -142,7 +159,7 @@ func (d *daemon) followContainers(ctx context.Context) error {
 		case <-tick.C:
 		}
 		err := d.survive(guard.Housekeeping, func() error {
-			if !d.kernel.NeedRuntime() || !d.containers.Missing() {
+			if !d.kernel.NeedRuntime() || !d.containers.Load().Missing() {
 				return nil
 			}
 			return d.kernel.TeachCgroups()

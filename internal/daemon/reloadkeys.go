@@ -51,6 +51,7 @@ var liveKeys = []liveKey{
 	one("peers", func(into, from *config.Config) { into.Peers = from.Peers }, (*daemon).usePeers),
 	one("otlp", func(into, from *config.Config) { into.OTLP = from.OTLP },
 		func(d *daemon, c *config.Config) error { return d.sendOTLP(&c.OTLP) }),
+	one("containers", func(into, from *config.Config) { into.Containers = from.Containers }, (*daemon).reloadContainers),
 	one("upload", func(into, from *config.Config) { into.Upload = from.Upload }, (*daemon).sendSnapshots),
 	{
 		names: []string{"outliers.rate", "outliers.burst"},
@@ -85,6 +86,7 @@ var liveKeys = []liveKey{
 
 // restartKeys say why the other keys stay until a restart.
 var restartKeys = []struct{ name, why string }{
+	{"host", "snapshots and links have the name already"},
 	{"outliers.buffer", "outliers are on their way in the buffer"},
 	{"recorder.backend", "what reads and what writes the history are of one backend"},
 	{"recorder.enabled", "the snapshots' writer runs, or does not, from the start"},

@@ -42,7 +42,7 @@ func (d *daemon) identifyOpened(pid int) watch.Identity {
 	if err != nil {
 		return watch.Identity{}
 	}
-	at := cgroups{d.hosts, d.containers}.PlaceOf(th.Cgroup)
+	at := d.cgroups().PlaceOf(th.Cgroup)
 	return watch.Identity{Comm: th.Comm, Place: at.Place}
 }
 

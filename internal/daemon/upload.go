@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"os"
 	"slices"
 
 	"go.uber.org/zap"
@@ -23,12 +22,8 @@ func (d *daemon) sendSnapshots(c *config.Config) error {
 		d.uploading.replace(nil)
 		return nil
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
 	out, err := outbox.New(&outbox.Options{
-		Spool: u.Spool, Snapshots: d.store.Dir(), Target: u.Target, Host: host, Credentials: u.Credentials, KnownHosts: u.KnownHosts, CA: u.CA,
+		Spool: u.Spool, Snapshots: d.store.Dir(), Target: u.Target, Host: d.host, Credentials: u.Credentials, KnownHosts: u.KnownHosts, CA: u.CA,
 		S3Endpoint: u.S3.Endpoint, S3Region: u.S3.Region, Bandwidth: u.Bandwidth, Quota: u.Quota, MinFree: c.Snapshots.MinFree, Age: u.Age,
 		Executable: d.cfg.Self, Counts: &d.uploaded, Log: d.log.Named("upload"), Guard: d.guard,
 	})
@@ -61,6 +56,11 @@ func (d *daemon) upload(id string) func() {
 		}
 		release()
 	}
+}
+
+// snapshotURL is where a snapshot is sent to; empty: nowhere, or nowhere to link to.
+func (d *daemon) snapshotURL(id string) string {
+	return outbox.Link(d.now.Load().Upload.Target, d.host, id)
 }
 
 // uploadStatus returns nil if nothing is sent.

@@ -125,6 +125,7 @@ var checks = []check{
 	{"declared hooks", fileLimit, only(checkDeclared)},
 	{"tracefs", fileLimit, only(checkTracefs)},
 	{"cgroup", fileLimit, only(checkCgroup)},
+	{"containers", fileLimit, checkContainers},
 	{"perf", fileLimit, only(checkPerf)},
 	{"load", loadLimit, checkLoad},
 	{"activities", loadLimit, only(checkActivities)},

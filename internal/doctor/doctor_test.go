@@ -185,6 +185,32 @@ func TestRunning(t *testing.T) {
 	assert.Check(t, is.DeepEqual(losses(nil), []Result{{Check: "losses", Status: OK, What: "none"}}))
 }
 
+func TestContainers(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	var none, some places
+	none.add("/system.slice/nginx.service")
+	none.add("/machine.slice/machine-web.scope/payload") // has a name
+	some.add("/kubepods.slice/kubepods-pod11111111_2222_3333_4444_555555555555.slice/cri-containerd-" + id + ".scope")
+	some.add("/system.slice/docker-" + id + ".scope")
+	missing := []string{"cri:" + filepath.Join(t.TempDir(), "none"), "docker:" + filepath.Join(t.TempDir(), "none")}
+	file := filepath.Join(t.TempDir(), "no socket")
+	assert.NilError(t, os.WriteFile(file, nil, 0o600))
+	for _, c := range []struct {
+		found   *places
+		sockets []string
+		want    Result // parts of its texts
+	}{
+		{&none, missing, Result{Status: OK, What: "none"}},
+		{&some, nil, Result{Status: OK, What: "2 containers, 1 of them in pods", Why: "containers.sockets is empty"}},
+		{&some, missing, Result{Status: Warn, What: "no runtime answers", Why: "none of containers.sockets exists", Do: "containers.sockets"}},
+		{&some, append(missing, "docker:"+file), Result{Status: Warn, What: "no runtime answers", Why: "docker:" + file + ": ", Do: "/run"}},
+	} {
+		got := c.found.named(t.Context(), c.sockets)
+		assert.Check(t, len(got) == 1 && got[0].Status == c.want.Status && strings.Contains(got[0].What, c.want.What) &&
+			strings.Contains(got[0].Why, c.want.Why) && strings.Contains(got[0].Do, c.want.Do), "%v: %+v", c.sockets, got)
+	}
+}
+
 func TestRetention(t *testing.T) {
 	for _, c := range []struct {
 		s    api.SnapshotsStatus

@@ -22,7 +22,8 @@ const maxLine = 1 << 20
 // change any.
 type clickhouse struct {
 	*client
-	table string
+	table    string
+	ownLinks bool // links to snapshots are made here: none are asked for
 }
 
 // query sends SQL and decodes each row of the answer.
@@ -143,6 +144,15 @@ func share(k Key) string {
 	return "delay"
 }
 
+// link is the expression for the URL of a snapshot. If all have others, it asks for none: the
+// table may have been made before there was such a column.
+func (c *clickhouse) link(expr string) string {
+	if c.ownLinks {
+		return "''"
+	}
+	return expr
+}
+
 func (c *clickhouse) top(ctx context.Context, q *Query) (*Top, error) {
 	top, err := c.total(ctx, q)
 	if err != nil || top.Outliers == 0 {
@@ -178,7 +188,7 @@ func (c *clickhouse) total(ctx context.Context, q *Query) (*Top, error) {
 }
 
 type topRow struct {
-	Name, Kind, Snapshot, Place                 string
+	Name, Kind, Snapshot, Place, URL            string
 	NS, Outliers, Hosts, Worst, Moment, Counted integer
 }
 
@@ -188,10 +198,11 @@ func (c *clickhouse) rows(ctx context.Context, q *Query, top *Top) error {
 		kind = "argMax(culprit_kind, blamed_ns)"
 	}
 	list, err := query[topRow](ctx, c, "SELECT name, kind, sum(took) AS ns, count() AS outliers, uniqExact(machine) AS hosts,"+
-		" max(took) AS worst, argMax(snap, shown) AS snapshot, argMax(machine, shown) AS place, argMax(at, shown) AS moment,"+
+		" max(took) AS worst, argMax(snap, shown) AS snapshot, argMax(link, shown) AS url, argMax(machine, shown) AS place, argMax(at, shown) AS moment,"+
 		" max(shown) AS counted"+
-		" FROM (SELECT name, kind, machine, snap, at, "+share(q.By)+" AS took, if(snap != '', took, 0) AS shown FROM "+
-		c.work(q, merged(q.By)+" AS name", kind+" AS kind", "any(host) AS machine", "max(snapshot) AS snap", "max(time_ns) AS at")+
+		" FROM (SELECT name, kind, machine, snap, link, at, "+share(q.By)+" AS took, if(snap != '', took, 0) AS shown FROM "+
+		c.work(q, merged(q.By)+" AS name", kind+" AS kind", "any(host) AS machine", "max(snapshot) AS snap", c.link("max(snapshot_url)")+" AS link",
+			"max(time_ns) AS at")+
 		") GROUP BY name, kind ORDER BY ns DESC, name LIMIT "+strconv.Itoa(q.Count))
 	if err != nil {
 		return err
@@ -203,7 +214,7 @@ func (c *clickhouse) rows(ctx context.Context, q *Query, top *Top) error {
 			Of: []Part{},
 		}
 		if r.Snapshot != "" {
-			row.Worst = &Link{Host: r.Place, Snapshot: r.Snapshot, Time: time.Unix(0, int64(r.Moment)).UTC(), NS: int64(r.Counted)}
+			row.Worst = &Link{Host: r.Place, Snapshot: r.Snapshot, URL: r.URL, Time: time.Unix(0, int64(r.Moment)).UTC(), NS: int64(r.Counted)}
 		}
 		top.Rows = append(top.Rows, row)
 	}
@@ -270,6 +281,7 @@ type eventRow struct {
 	BlamedNS    integer `json:"blamed_ns"`
 	CulpritKind string  `json:"culprit_kind"`
 	TraceID     string  `json:"trace_id"`
+	SnapshotURL string  `json:"snapshot_url"`
 
 	Host, UID, Rule, Track, Trigger, Task, Cause, Culprit, Summary      string
 	Unit, Pod, Namespace, Container, Version, Kernel, Release, Snapshot string
@@ -288,7 +300,8 @@ func (c *clickhouse) events(ctx context.Context, q *Query) ([]Event, error) {
 		}
 	}
 	const newest = " ORDER BY time_ns DESC, host, uid, blamed_ns DESC, observed_ns DESC"
-	list, err := query[eventRow](ctx, c, "SELECT "+eventColumns+" FROM (SELECT observed_ns, "+eventColumns+" "+where+newest+
+	list, err := query[eventRow](ctx, c, "SELECT "+eventColumns+", link AS snapshot_url FROM (SELECT observed_ns, "+eventColumns+
+		", "+c.link("snapshot_url")+" AS link "+where+newest+
 		" LIMIT "+strconv.Itoa(4*q.Count)+")"+newest+" LIMIT 1 BY host, uid LIMIT "+strconv.Itoa(q.Count))
 	if err != nil {
 		return nil, err
@@ -308,7 +321,7 @@ func (r *eventRow) event() Event {
 		Namespace: r.Namespace, Container: r.Container, Version: r.Version, Kernel: r.Kernel, Release: r.Release, TraceID: r.TraceID,
 	}
 	if r.Snapshot != "" {
-		e.Snapshot = &Link{Host: r.Host, Snapshot: r.Snapshot, Time: e.Time, NS: e.DelayNS}
+		e.Snapshot = &Link{Host: r.Host, Snapshot: r.Snapshot, URL: r.SnapshotURL, Time: e.Time, NS: e.DelayNS}
 	}
 	return e
 }

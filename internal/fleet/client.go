@@ -225,14 +225,23 @@ func checkSnapshotURL(s string) error {
 	if s == "" {
 		return nil
 	}
-	u, err := url.Parse(snapshotURL(s, "h", "s"))
+	if err := checkURL(snapshotURL(s, "h", "s")); err != nil {
+		return fmt.Errorf("--snapshot-url %w", err)
+	}
+	if !strings.Contains(s, "{snapshot}") {
+		return errors.New("--snapshot-url has no {snapshot}")
+	}
+	return nil
+}
+
+// checkURL checks the URL of a snapshot, which others may have made.
+func checkURL(s string) error {
+	u, err := url.Parse(s)
 	switch {
 	case err != nil || u.Host == "" && u.Scheme != "file":
-		return errors.New("--snapshot-url is not a URL, such as https://snapshots.example/{host}/{snapshot}")
+		return errors.New("is not a URL, such as https://snapshots.example/{host}/{snapshot}")
 	case !slices.Contains([]string{"http", "https", "s3", "gs", "file"}, u.Scheme):
-		return fmt.Errorf("--snapshot-url has the scheme %q: http, https, s3, gs and file are known", u.Scheme)
-	case !strings.Contains(s, "{snapshot}"):
-		return errors.New("--snapshot-url has no {snapshot}")
+		return fmt.Errorf("has the scheme %q: http, https, s3, gs and file are known", u.Scheme)
 	}
 	return nil
 }

@@ -154,7 +154,8 @@ type Fleet struct {
 // Options are how to query an engine. All may be empty.
 type Options struct {
 	Password string // of the user in the URL
-	// SnapshotURL is where snapshots are; {host} and {snapshot} in it are replaced.
+	// SnapshotURL is where snapshots are, instead of where daemons say that they have sent
+	// them; {host} and {snapshot} in it are replaced.
 	SnapshotURL string
 	Version     string // of tailcam
 }
@@ -176,7 +177,7 @@ func Open(rawURL string, o *Options) (*Fleet, error) {
 	if t.loki {
 		f.engine = &loki{c}
 	} else {
-		f.engine = &clickhouse{client: c, table: t.table}
+		f.engine = &clickhouse{client: c, table: t.table, ownLinks: o.SnapshotURL != ""}
 	}
 	return f, nil
 }
@@ -223,9 +224,14 @@ func (f *Fleet) Events(ctx context.Context, q *Query) ([]Event, error) {
 	return list, nil
 }
 
+// link sets the URL of a snapshot: the caller's, or what its daemon has said if that is one.
 func (f *Fleet) link(l *Link) {
-	if l != nil && f.snapshots != "" {
+	switch {
+	case l == nil:
+	case f.snapshots != "":
 		l.URL = snapshotURL(f.snapshots, l.Host, l.Snapshot)
+	case checkURL(l.URL) != nil:
+		l.URL = ""
 	}
 }
 

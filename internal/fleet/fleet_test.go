@@ -91,6 +91,20 @@ func TestSnapshotURL(t *testing.T) {
 	}
 }
 
+// TestLinks: what a daemon has said is a link if it is one, unless there is another place.
+func TestLinks(t *testing.T) {
+	for said, want := range map[string]string{
+		"s3://b/h/s.tailcam": "s3://b/h/s.tailcam", "https://s/h/s.tailcam": "https://s/h/s.tailcam", "": "", "javascript:alert(1)": "", "://": "", "/etc/passwd": "",
+	} {
+		l := &Link{Host: "h", Snapshot: "s", URL: said}
+		(&Fleet{}).link(l)
+		assert.Check(t, is.Equal(l.URL, want), "%q", said)
+		(&Fleet{snapshots: "https://c/{host}/{snapshot}"}).link(l)
+		assert.Check(t, is.Equal(l.URL, "https://c/h/s"))
+	}
+	(&Fleet{}).link(nil)
+}
+
 func TestRise(t *testing.T) {
 	day := func(n int) time.Time { return time.Unix(0, 0).AddDate(0, 0, n) }
 	releases := []exposure{{"1", 10, 1000 * time.Hour, day(0)}, {"2", 10, 1000 * time.Hour, day(1)}, {"3", 4, 100 * time.Hour, day(2)}, {"4", 1, 10 * time.Hour, day(3)}}

@@ -233,7 +233,7 @@ func lokiEvent(s map[string]string, at, line string) Event {
 		*to = s[labels[k]]
 	}
 	if id := s["tailcam_snapshot"]; id != "" {
-		e.Snapshot = &Link{Host: e.Host, Snapshot: id, Time: e.Time, NS: e.DelayNS}
+		e.Snapshot = &Link{Host: e.Host, Snapshot: id, URL: s["tailcam_snapshot_url"], Time: e.Time, NS: e.DelayNS}
 	}
 	return e
 }

@@ -46,9 +46,10 @@ var (
 
 // refusedError is why a collector did not take a request.
 type refusedError struct {
-	why   string
-	retry bool          // it may take it later
-	after time.Duration // not before that; 0: unknown
+	why    string
+	retry  bool          // it may take it later
+	after  time.Duration // not before that; 0: unknown
+	absent bool          // it does not know the signal
 }
 
 func (e *refusedError) Error() string { return e.why }
@@ -191,6 +192,8 @@ func refusedByHTTP(resp *http.Response, body []byte) error {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		e.retry, e.after = true, retryAfter(resp.Header.Get("Retry-After"))
+	case http.StatusNotFound:
+		e.absent = true
 	}
 	return e
 }
@@ -223,9 +226,11 @@ func refusedByGRPC(resp *http.Response) error {
 		message = plain
 	}
 	e := &refusedError{why: clip(fmt.Sprintf("gRPC status %d: %s", code, message))}
-	switch code { // cancelled, deadline exceeded, aborted, out of range, unavailable, data loss
-	case 1, 4, 10, 11, 14, 15:
+	switch code {
+	case 1, 4, 10, 11, 14, 15: // cancelled, deadline exceeded, aborted, out of range, unavailable, data loss
 		e.retry = true
+	case 12: // unimplemented
+		e.absent = true
 	}
 	return e
 }

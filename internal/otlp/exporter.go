@@ -46,15 +46,18 @@ type Options struct {
 	Protocol string // HTTP or GRPC
 	Headers  map[string]string
 	TLS      *tls.Config       // nil: the system's authorities, no certificate
+	Host     string            // name of this host; empty: the machine's own
 	Resource map[string]string // attributes that replace or add to those of this host
 	Version  string            // of tailcam
-	Logs     bool              // send outliers
-	Metrics  prometheus.Gatherer
-	Interval time.Duration // of metrics
-	Start    time.Time     // when the counters of Metrics began
-	Counts   *Counts       // nil: of this exporter alone
-	Log      *zap.Logger   // nil: silent
-	Guard    *guard.Guard  // nil: panics end the program
+	// SnapshotURL returns where a snapshot is sent to; empty: there is no link. nil: there are none.
+	SnapshotURL func(id string) string
+	Logs        bool // send outliers
+	Metrics     prometheus.Gatherer
+	Interval    time.Duration // of metrics
+	Start       time.Time     // when the counters of Metrics began
+	Counts      *Counts       // nil: of this exporter alone
+	Log         *zap.Logger   // nil: silent
+	Guard       *guard.Guard  // nil: panics end the program
 }
 
 // Exporter sends to one collector. Its methods may be called concurrently and
@@ -67,6 +70,8 @@ type Exporter struct {
 	hold   *hold
 
 	counts *Counts
+
+	noMetrics bool // the collector has no pipeline for them, and the log says so; of sendMetrics
 
 	warning sync.Mutex
 	warned  time.Time
@@ -211,6 +216,9 @@ func (e *Exporter) take() (batch []item, request *collogspb.ExportLogsServiceReq
 		var record *logspb.LogRecord
 		err := e.opts.Guard.Do(guard.Publish, func() (err error) {
 			record, err = logRecord(it.Outlier, it.observed)
+			if err == nil && it.Snapshot != nil && e.opts.SnapshotURL != nil {
+				addText(record, prefix+"snapshot_url", e.opts.SnapshotURL(*it.Snapshot))
+			}
 			return err
 		})
 		if err != nil {
@@ -227,8 +235,9 @@ func (e *Exporter) take() (batch []item, request *collogspb.ExportLogsServiceReq
 	}}}
 }
 
-// warn logs a failure, at most once a minute: there may be one for each request.
-func (e *Exporter) warn(message string, fields ...zap.Field) {
+// warn logs a failure, at most once a minute, as there may be one for each request, and
+// reports whether it did.
+func (e *Exporter) warn(message string, fields ...zap.Field) bool {
 	e.warning.Lock()
 	now := time.Now()
 	quiet := now.Sub(e.warned) < warnEvery
@@ -239,6 +248,7 @@ func (e *Exporter) warn(message string, fields ...zap.Field) {
 	if !quiet {
 		e.log.Warn(message, append(fields, zap.String("endpoint", e.client.base.String()))...)
 	}
+	return !quiet
 }
 
 // pause waits; false: ctx has ended.

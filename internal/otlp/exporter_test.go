@@ -126,6 +126,31 @@ func TestLogs(t *testing.T) {
 	})
 }
 
+// TestSnapshotURL: an outlier with a snapshot says where that is sent to, if it is.
+func TestSnapshotURL(t *testing.T) {
+	c := overHTTP(t)
+	e, _ := run(t, &Options{Endpoint: c.URL, Protocol: HTTP, SnapshotURL: func(id string) string {
+		if id == "local" {
+			return ""
+		}
+		return "s3://slow/web-1/" + id
+	}})
+	for n, id := range []string{"", "local", "sent\n"} {
+		o := outlier("a", n)
+		if id != "" {
+			o.Snapshot = &id
+		}
+		e.Publish(o)
+		e.Explain([]events.Outlier{*o}, false)
+	}
+	eventually(t, "all have arrived", func() bool { return len(c.Records()) >= 3 })
+	got := map[any]any{}
+	for _, r := range c.Records() {
+		got[r.Attributes["log.record.uid"]] = r.Attributes["tailcam.snapshot_url"]
+	}
+	assert.DeepEqual(t, got, map[any]any{"a-0": nil, "a-1": nil, "a-2": `s3://slow/web-1/sent\x0a`})
+}
+
 // TestPlaces: containers and pods have the names of the semantic conventions, and each text
 // is clean.
 func TestPlaces(t *testing.T) {

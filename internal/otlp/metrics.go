@@ -3,6 +3,7 @@ package otlp
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -37,6 +38,15 @@ func (e *Exporter) sendMetricsOnce(ctx context.Context) {
 	answer := new(colmetricspb.ExportMetricsServiceResponse)
 	err = e.client.send(ctx, metricsSignal, e.metricsRequest(families, time.Now()), answer)
 	e.count(metricsSignal, err)
+	var refused *refusedError
+	if errors.As(err, &refused) && refused.absent {
+		if !e.noMetrics {
+			e.noMetrics = e.warn("the collector knows no metrics: give it a pipeline for them, or set otlp.signals to [logs]; not said again",
+				zap.Error(err))
+		}
+		return
+	}
+	e.noMetrics = e.noMetrics && err != nil
 	if err != nil {
 		e.warn("the collector does not take metrics", zap.Error(err))
 	} else if p := answer.GetPartialSuccess(); p.GetRejectedDataPoints() > 0 {

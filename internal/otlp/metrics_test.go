@@ -3,10 +3,16 @@ package otlp
 import (
 	"encoding/hex"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
@@ -80,6 +86,41 @@ func TestMetrics(t *testing.T) {
 			delete(want, index)
 		}
 		assert.Check(t, is.Len(want, 0))
+	})
+}
+
+// TestNoMetrics: a collector without a pipeline for metrics is told of once, with what to change.
+func TestNoMetrics(t *testing.T) {
+	both(t, func(t *testing.T, c *collector.Collector, protocol string) {
+		if protocol == HTTP {
+			s := httptest.NewServer(http.NotFoundHandler())
+			t.Cleanup(s.Close)
+			c.URL = s.URL
+		}
+		c.Answer = func() error { return status.Error(codes.Unimplemented, "unknown service") }
+		core, said := observer.New(zap.WarnLevel)
+		e, _ := run(t, &Options{
+			Endpoint: c.URL, Protocol: protocol, Metrics: prometheus.NewRegistry(), Interval: 10 * time.Millisecond, Log: zap.New(core),
+		})
+		more := func(than uint64) uint64 {
+			refused := uint64(0)
+			eventually(t, "metrics are refused", func() bool {
+				for _, r := range e.Results() {
+					if r.Signal == "metrics" && r.Result == "refused" {
+						refused = r.Count
+					}
+				}
+				return refused > than
+			})
+			return refused
+		}
+		more(more(0))
+		e.warning.Lock()
+		e.warned = time.Time{} // as after a minute
+		e.warning.Unlock()
+		more(more(more(0)))
+		assert.Assert(t, is.Len(said.All(), 1))
+		assert.Check(t, is.Contains(said.All()[0].Message, "otlp.signals"))
 	})
 }
 

@@ -71,6 +71,13 @@ func logRecord(o *events.Outlier, observed time.Time) (*logspb.LogRecord, error)
 	return r, nil
 }
 
+// addText adds an attribute, unless it is empty.
+func addText(r *logspb.LogRecord, name, s string) {
+	if s != "" {
+		r.Attributes = append(r.Attributes, &commonpb.KeyValue{Key: name, Value: stringValue(s)})
+	}
+}
+
 // addAttributes adds what a program has published by the names that it has there, as the
 // operator chose them, but for those that the record has already.
 func addAttributes(r *logspb.LogRecord, list map[string]string) {

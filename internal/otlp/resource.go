@@ -23,15 +23,17 @@ func (e *Exporter) resource() *resourcepb.Resource {
 		"service.name": "tailcam", "service.version": e.opts.Version,
 		"os.type": "linux", "host.arch": runtime.GOARCH,
 	}
-	if name, err := os.Hostname(); err == nil {
-		attributes["host.name"], attributes["service.instance.id"] = name, name
+	name := e.opts.Host
+	if name == "" {
+		name, _ = os.Hostname() // without it, there is none
 	}
+	attributes["host.name"], attributes["service.instance.id"] = name, name
 	if id, err := os.ReadFile(machineID); err == nil {
 		attributes["host.id"] = strings.TrimSpace(string(id))
 	}
-	var name unix.Utsname
-	if unix.Uname(&name) == nil {
-		attributes["tailcam.kernel"] = unix.ByteSliceToString(name.Release[:])
+	var uts unix.Utsname
+	if unix.Uname(&uts) == nil {
+		attributes["tailcam.kernel"] = unix.ByteSliceToString(uts.Release[:])
 	}
 	maps.Copy(attributes, e.opts.Resource)
 	r := &resourcepb.Resource{}

@@ -478,6 +478,12 @@ func TestParse(t *testing.T) {
 	}
 	assert.Equal(t, HostDir("../web/1 ü"), "_web_1__")
 	assert.Equal(t, HostDir(".."), "localhost")
+	for target, want := range map[string]string{
+		"s3://slow/a": "s3://slow/a/web_1/ID.tailcam", "https://x:8443/a%20b/": "https://x:8443/a%20b/web_1/ID.tailcam", "http://x": "http://x/web_1/ID.tailcam",
+		"sftp://u@x:22/a": "", "file:///a": "", "": "", "https://u:secret@x/": "",
+	} {
+		assert.Equal(t, Link(target, "web/1", "ID"), want, target)
+	}
 }
 
 // TestHostileDir: a directory where others write leads nowhere else.

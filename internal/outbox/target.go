@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/tailcam/tailcam/internal/pack"
 )
 
 // Kinds of targets, which are schemes of URLs.
@@ -47,6 +49,16 @@ func Parse(target string) (*url.URL, error) {
 		return nil, errors.New("has no user: sftp://USER@HOST/PATH")
 	}
 	return u, nil
+}
+
+// Link returns the URL that a snapshot of a host has at a target, for those that people and
+// programs elsewhere can open: http, https and s3; empty: it has none.
+func Link(target, host, id string) string {
+	u, err := Parse(target)
+	if err != nil || u.Scheme == kindFile || u.Scheme == kindSFTP {
+		return ""
+	}
+	return u.JoinPath(HostDir(host), id+pack.Ext).String()
 }
 
 // object is one pack on its way.

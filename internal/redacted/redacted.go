@@ -8,6 +8,7 @@ package redacted
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,7 +94,7 @@ func (c *copier) learn(names *snapshot.Names) {
 			c.kernel[name] = true
 		}
 	}
-	if host, err := os.Hostname(); err != nil || host != c.meta.Host.Name {
+	if host, err := os.Hostname(); err != nil || host != cmp.Or(c.meta.Host.Nodename, c.meta.Host.Name) {
 		return
 	}
 	for i := range c.meta.Outliers {

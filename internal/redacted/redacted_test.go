@@ -33,7 +33,7 @@ var planted = map[string]string{
 	"comm": "acme-billing", "hog": "acme-hog", "child": "acmechild", "thread": "acmeio", "exited": "acmegone",
 	"title": "acme: report for 10.20.30.40", "argument": "--password=hunter22", "query": "customer=4711",
 	"path": "/home/annabel/invoices/2026.db", "user": "annabel", "ipv4": "10.20.30.40", "ipv6": "fd00:ac:3e::17", "mac": "52:54:00:ac:3e:99",
-	"host": "acmeprod17", "boot": "3d0f1a5e-7777-4f13-9f43-acacacacacac", "unit": "acme-billing.service", "image": "registry.acme.test/billing:7", "group": "acmegroup.slice",
+	"host": "acmeprod17", "node": "acmepod18", "boot": "3d0f1a5e-7777-4f13-9f43-acacacacacac", "unit": "acme-billing.service", "image": "registry.acme.test/billing:7", "group": "acmegroup.slice",
 	"container": "acacacac0123456789acacac0123456789acacac0123456789acacac01234567", "pod": "billing-7f", "namespace": "acmetenants",
 	"label": "SELECT * FROM acmeorders", "spankey": "acmeorder-99", "source": "/src/acme/ledger.c", "library": "libacmeledger.so.1",
 	"reason": "acme asked why", "log": "acme in an action's log", "workload": "acmeteam", "route": "/acmeroute/4711", "trace": "acacacac4bf92f3577b34da6a3ce929d", "rulefile": "/etc/acme/rules.yaml",
@@ -112,7 +112,7 @@ func plant(t testing.TB) string {
 	}
 	meta := snapshot.Meta{
 		Version: snapshot.Version, ID: filepath.Base(dir), Rule: "slow", Reason: p["reason"], Time: o.Time,
-		Host:     snapshot.HostInfo{Name: p["host"], Kernel: "6.12.0", Arch: "x86_64", BootID: p["boot"], KernelVersion: "#1 SMP"},
+		Host:     snapshot.HostInfo{Name: p["host"], Nodename: p["node"], Kernel: "6.12.0", Arch: "x86_64", BootID: p["boot"], KernelVersion: "#1 SMP"},
 		Notes:    []string{"the stack of " + p["comm"] + " (" + p["ipv4"] + ", " + p["ipv6"] + ", " + p["mac"] + ") is missing: /home/" + p["user"] + " token=" + p["query"]},
 		Outliers: []events.Outlier{o}, Window: snapshot.Window{ToMonoNS: start + 20_000_000},
 		Coverage: []snapshot.CPUCoverage{{CPU: 0, FromMonoNS: start, ToMonoNS: start + 20_000_000, Records: uint64(len(records))}},
@@ -277,7 +277,7 @@ func TestKinds(t *testing.T) {
 		{[]redact.Kind{redact.Users}, []string{"user"}, []string{"comm", "host", "hog"}},
 		{[]redact.Kind{redact.Addresses}, []string{"ipv4", "ipv6", "mac"}, []string{"comm", "host", "path"}},
 		{[]redact.Kind{redact.Files}, []string{"path", "source", "library", "rulefile"}, []string{"hog", "ipv4"}},
-		{[]redact.Kind{redact.Hosts}, []string{"host", "boot"}, []string{"comm", "path"}},
+		{[]redact.Kind{redact.Hosts}, []string{"host", "node", "boot"}, []string{"comm", "path"}},
 		{[]redact.Kind{redact.Places}, []string{"unit", "group", "container", "pod", "namespace"}, []string{"comm", "path"}},
 		{[]redact.Kind{redact.Labels}, []string{"label", "spankey", "workload", "reason"}, []string{"comm", "path"}},
 	} {

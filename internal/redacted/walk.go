@@ -78,7 +78,7 @@ func (c *copier) text(s, parent, key string) string {
 		return c.frame(s)
 	case parent == "stacks", parent == "progress" && key == "kernel", parent == "functions", parent == "work" && key == "function":
 		return c.kernelSymbol(s)
-	case parent == "host" && key == "name":
+	case parent == "host" && (key == "name" || key == "nodename"):
 		return c.p.Name(redact.Hosts, s)
 	case key == "boot_id":
 		return c.boot(s)

@@ -2,8 +2,12 @@ package fleet
 
 import (
 	"bytes"
+	"context"
+	"math"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/internal/otlp"
+	"github.com/tailcam/tailcam/test/support/collector"
 )
 
 // otelcol is a collector with the shipped configuration, but for the exporter: rows are written to
@@ -80,7 +88,8 @@ func collectorConfig(t *testing.T, s *server, queue int) []byte {
 	}
 	// Wait less between attempts than operators should, so that the test is over sooner.
 	rows["retry_on_failure"].(map[string]any)["max_interval"] = "2s"
-	config["exporters"] = map[string]any{"rows": rows}
+	delete(exporters, "clickhouse")
+	exporters["rows"] = rows
 	service := config["service"].(map[string]any)
 	service["pipelines"].(map[string]any)["logs"].(map[string]any)["exporters"] = []string{"rows"}
 	text, err = yaml.Marshal(config)
@@ -162,6 +171,62 @@ func TestExporterColumns(t *testing.T) {
 
 // column is a name and a type in a definition, but for what the exporter computes of others.
 var column = regexp.MustCompile("(?m)^\\s+`?([A-Z]\\w*)`?\\s+((?:String|UInt8|DateTime64|LowCardinality|Map)(?:\\([^)]*\\)?, \\w+\\)|\\(\\w+\\))?)")
+
+// TestShippedMetrics: each shipped file has a daemon's metrics reach what receives them in Prometheus's
+// place, with the delays as native histograms, beside the outliers, and refuses nothing. Prometheus of
+// Debian 12 is older than its OTLP receiver.
+func TestShippedMetrics(t *testing.T) {
+	needCollector(t)
+	for _, name := range []string{"collector.yaml", "collector-loki.yaml"} {
+		t.Run(name, func(t *testing.T) {
+			kept := &collector.Collector{}
+			prom := httptest.NewServer(http.StripPrefix("/api/v1/otlp", kept))
+			defer prom.Close()
+			c := startCollector(t, filepath.Join(root, "configs/fleet", name), "PROMETHEUS_OTLP_ENDPOINT="+prom.URL+"/api/v1/otlp")
+			registry := prometheus.NewRegistry()
+			delays := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tailcam_delay_seconds", NativeHistogramBucketFactor: math.Exp2(1.0 / 8)})
+			registry.MustRegister(delays)
+			for i := range 100 {
+				delays.Observe(math.Exp2(float64(i) / 8))
+			}
+			e, err := otlp.New(&otlp.Options{
+				Endpoint: "http://" + c.listen, Protocol: otlp.HTTP, Logs: true, Metrics: registry, Interval: 100 * time.Millisecond,
+				Version: "1.4.0", Host: "web-1",
+			})
+			assert.NilError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				e.Run(ctx) // always nil
+			}()
+			d := &day{dice: rand.New(rand.NewPCG(15, 16))}
+			publish(e, d.outlier("web-1", &kinds[0], time.Now()))
+			results := func(result string) map[string]uint64 {
+				by := map[string]uint64{}
+				for _, r := range e.Results() {
+					if r.Result == result {
+						by[r.Signal] = r.Count
+					}
+				}
+				return by
+			}
+			eventually(t, "both are taken, and metrics arrive", func() bool {
+				taken, refused := results("succeeded"), results("refused")
+				assert.Assert(t, refused["logs"] == 0 && refused["metrics"] == 0, "%v\n%s", refused, c.said())
+				got, _ := kept.Metrics()
+				return taken["logs"] > 0 && taken["metrics"] > 3 && got != nil
+			})
+			cancel()
+			<-ended
+			got, resource := kept.Metrics()
+			assert.Check(t, resource["host.name"] == "web-1" && resource["service.name"] == "tailcam", "%v", resource)
+			points := got["tailcam_delay_seconds"].GetExponentialHistogram().GetDataPoints()
+			assert.Assert(t, is.Len(points, 1))
+			assert.Check(t, points[0].GetScale() == 3 && points[0].GetCount() == 100 && len(points[0].GetPositive().GetBucketCounts()) == 100, "%v", points[0])
+		})
+	}
+}
 
 // TestStartsWithoutEngine: the collector with the shipped file as it is, and with ClickHouse away
 // from the start, takes outliers all the same.

@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/otlp"
+	"github.com/tailcam/tailcam/internal/outbox"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -20,6 +21,9 @@ type daemons struct {
 	stop func()
 }
 
+// sentTo is where a host has sent a snapshot.
+func sentTo(host, id string) string { return outbox.Link("s3://snapshots/fleet", host, id) }
+
 // runDaemons starts one exporter for each resource.
 func runDaemons(t *testing.T, endpoint string, hosts []map[string]string) *daemons {
 	t.Helper()
@@ -28,7 +32,8 @@ func runDaemons(t *testing.T, endpoint string, hosts []map[string]string) *daemo
 	d := &daemons{}
 	for _, resource := range hosts {
 		e, err := otlp.New(&otlp.Options{Endpoint: "http://" + endpoint, Protocol: otlp.HTTP, Logs: true,
-			Version: resource["service.version"], Resource: resource})
+			Version: resource["service.version"], Resource: resource,
+			SnapshotURL: func(id string) string { return sentTo(resource["host.name"], id) }})
 		assert.NilError(t, err)
 		d.list = append(d.list, e)
 		all.Go(func() { e.Run(ctx) }) // always nil

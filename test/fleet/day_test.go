@@ -143,6 +143,7 @@ func TestDay(t *testing.T) {
 	checkTops(t, f, q, want)
 	checkRise(t, f, q)
 	checkEvents(t, f, q)
+	checkLinks(t, open(t, s, &fleet.Options{Password: readerPassword}), q)
 	for _, statement := range shippedQueries(t) {
 		assert.Check(t, s.do(statement+"\nFORMAT TabSeparated") != "", "%s", statement)
 	}
@@ -263,6 +264,15 @@ func checkEvents(t *testing.T, f *fleet.Fleet, q fleet.Query) {
 	}
 }
 
+// checkLinks: without another place, snapshots are where their daemons have sent them.
+func checkLinks(t *testing.T, f *fleet.Fleet, q fleet.Query) {
+	for _, by := range fleet.Keys {
+		for _, r := range top(t, f, q, by).Rows {
+			assert.Check(t, r.Worst == nil || r.Worst.URL == sentTo(r.Worst.Host, r.Worst.Snapshot), "%s: %+v", by, r.Worst)
+		}
+	}
+}
+
 // checkCLI: what people type, with the password from the environment or a file.
 func checkCLI(t *testing.T, s *server) {
 	program := filepath.Join(t.TempDir(), "tailcam")
@@ -283,12 +293,19 @@ func checkCLI(t *testing.T, s *server) {
 	assert.NilError(t, err, "%s", text)
 	t.Logf("tailcam top --fleet URL --by host -n 3 --since 25h\n%s", text)
 	text, err = run(readerPassword, "events", "--where", "culprit=compactor", "-n", "2", "--since", "25h", "-o", "json",
-		"--snapshot-url", "s3://snapshots/{host}/{snapshot}")
+		"--snapshot-url", "s3://copies/{host}/{snapshot}")
 	assert.NilError(t, err, "%s", text)
 	for line := range strings.Lines(text) {
 		var e fleet.Event
 		assert.NilError(t, json.Unmarshal([]byte(line), &e), "%s", line)
-		assert.Check(t, e.Culprit == "compactor" && strings.HasPrefix(e.Snapshot.URL, "s3://snapshots/web-"), "%s", line)
+		assert.Check(t, e.Culprit == "compactor" && strings.HasPrefix(e.Snapshot.URL, "s3://copies/web-"), "%s", line)
+	}
+	text, err = run(readerPassword, "events", "--where", "culprit=compactor", "-n", "2", "--since", "25h", "-o", "json")
+	assert.NilError(t, err, "%s", text)
+	for line := range strings.Lines(text) {
+		var e fleet.Event
+		assert.NilError(t, json.Unmarshal([]byte(line), &e), "%s", line)
+		assert.Check(t, e.Snapshot.URL != "" && e.Snapshot.URL == sentTo(e.Host, e.Snapshot.Snapshot), "%s", line)
 	}
 	text, err = run("wrong", "top")
 	assert.Check(t, err != nil && strings.Contains(text, "access denied"), "%s", text)
@@ -298,40 +315,54 @@ func checkCLI(t *testing.T, s *server) {
 	assert.Check(t, err == nil && strings.Contains(text, "schema: tailcam/fleet-top/v1"), "%s", text)
 }
 
-// checkTimes prints how long each query takes, of that day and of one with more outliers. No time
-// fails the test; a query that hangs does.
+// promised is how long a query of a day of 500 hosts may take at most, at the best of three times: it
+// takes a tenth to a third of that where the machine has other work, too.
+const promised = 2 * time.Second
+
+// checkTimes prints how long each query takes, of that day and of one with more outliers. Of the day's,
+// each must keep the promise.
 func checkTimes(t *testing.T, s *server, q fleet.Query) {
 	s.do("CREATE TABLE busy AS tailcam_outliers ENGINE = MergeTree PARTITION BY toYYYYMMDD(time) ORDER BY (time, host)")
 	assert.Assert(t, is.Contains(s.do("SHOW CREATE TABLE busy"), "MATERIALIZED"))
 	for n := range copies { // other work at other times, with other ids
 		s.do(fmt.Sprintf("INSERT INTO busy SELECT time - %[1]d, time_ns - %[1]d000000000, observed_ns, host, concat(uid, '%[1]d'), rule, track, trigger,"+
 			" delay_ns, threshold_ns, start_ns + %[1]d, tid, task, cause, culprit, culprit_kind, blamed_ns, summary, unit, pod,"+
-			" namespace, container, version, kernel, release, trace_id, activity, snapshot FROM tailcam_outliers", n))
+			" namespace, container, version, kernel, release, trace_id, activity, snapshot, snapshot_url FROM tailcam_outliers", n))
 	}
 	for _, table := range []string{"tailcam_outliers", "busy"} {
 		f, err := fleet.Open(strings.Replace(s.url("clickhouse"), "//", "//reader@", 1)+"/default?table="+table, &fleet.Options{Password: readerPassword})
 		assert.NilError(t, err)
 		defer f.Close()
+		limit := hang
+		if table == "tailcam_outliers" {
+			limit = promised
+		}
 		t.Logf("%s: %s rows", table, s.do("SELECT count() FROM "+table))
 		q.Count = 20
 		for _, by := range fleet.Keys {
 			q.By, q.SinceRelease = by, ""
-			timed(t, "top --by "+string(by), func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
+			timed(t, limit, "top --by "+string(by), func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
 		}
 		q.By, q.SinceRelease = fleet.Culprit, fleet.Release
-		timed(t, "top --since-release", func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
-		timed(t, "events -n 20", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
+		timed(t, limit, "top --since-release", func(ctx context.Context) error { _, err := f.Top(ctx, &q); return err })
+		timed(t, limit, "events -n 20", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
 		q.Where = map[fleet.Key]string{fleet.Culprit: "sda", fleet.Host: hostName(9)}
-		timed(t, "events -n 20 --where", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
+		timed(t, limit, "events -n 20 --where", func(ctx context.Context) error { _, err := f.Events(ctx, &q); return err })
 		q.Where = nil
 	}
 }
 
-func timed(t *testing.T, what string, query func(context.Context) error) {
+// timed runs a query three times, and checks the quickest.
+func timed(t *testing.T, limit time.Duration, what string, query func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
-	began := time.Now()
-	assert.NilError(t, query(ctx), "%s", what)
-	t.Logf("  %-24s %s", what, time.Since(began).Round(time.Millisecond))
+	best := hang
+	for range 3 {
+		began := time.Now()
+		assert.NilError(t, query(ctx), "%s", what)
+		best = min(best, time.Since(began))
+	}
+	t.Logf("  %-24s %s", what, best.Round(time.Millisecond))
+	assert.Check(t, best < limit, "%s took %s at best, and may take %s", what, best, limit)
 }

@@ -119,7 +119,7 @@ func TestView(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Check(t, len(list) > 0)
 		for _, e := range list {
-			assert.Check(t, e.Host == `b'"\` && e.Culprit == "sda", "%+v", e)
+			assert.Check(t, e.Host == `b'"\` && e.Culprit == "sda" && e.Snapshot.URL == sentTo(e.Host, e.Snapshot.Snapshot), "%+v", e)
 		}
 		answers[i] = append(answers[i], list)
 	}

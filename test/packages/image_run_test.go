@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/runtimes"
 )
 
 // configMap is a directory as Kubernetes mounts a ConfigMap: links to files in a hidden directory.
@@ -38,8 +40,9 @@ func configMap(t *testing.T, dir string, files map[string]string) {
 }
 
 // asKubernetes are the arguments of podman that make the container of the DaemonSet, with further
-// rules in a directory; its state is in a directory of the test's.
-func asKubernetes(t *testing.T, rulesDir, rules string) []string {
+// rules in a directory; its state is in a directory of the test's. runDir is in the place of the
+// host's /run; "": that is mounted.
+func asKubernetes(t *testing.T, rulesDir, rules, runDir string) []string {
 	t.Helper()
 	set, maps := theDaemonSet(t)
 	pod := &set.Spec.Template.Spec
@@ -80,6 +83,8 @@ func asKubernetes(t *testing.T, rulesDir, rules string) []string {
 		switch {
 		case v.HostPath != nil && v.HostPath.Path == "/var/lib/tailcam":
 			from[v.Name] = t.TempDir()
+		case v.HostPath != nil && v.HostPath.Path == "/run" && runDir != "":
+			from[v.Name] = runDir
 		case v.HostPath != nil:
 			from[v.Name] = v.HostPath.Path
 		case v.ConfigMap != nil:
@@ -94,7 +99,8 @@ func asKubernetes(t *testing.T, rulesDir, rules string) []string {
 	}
 	for _, m := range c.VolumeMounts {
 		assert.Assert(t, from[m.Name] != "", m.Name)
-		option := ":rbind"
+		option := map[string]string{"": ":rbind", "HostToContainer": ":rbind,rslave"}[m.Propagation]
+		assert.Assert(t, option != "", m.Propagation)
 		if m.ReadOnly {
 			option += ",ro"
 		}
@@ -161,7 +167,7 @@ func TestImageRuns(t *testing.T) {
 	set, maps := theDaemonSet(t)
 	probe := set.Spec.Template.Spec.Containers[0].LivenessProbe.Exec.Command
 	rulesDir := t.TempDir()
-	args := append(asKubernetes(t, rulesDir, napRule()),
+	args := append(asKubernetes(t, rulesDir, napRule(), ""),
 		"--env", "TAILCAM_SERVICE_HOST=10.96.0.7", "--env", "TAILCAM_PORT=tcp://10.96.0.7:9191", "--env", "TAILCAM_PORT_9191_TCP_ADDR=10.96.0.7")
 	p.do(append(append([]string{"run", "--detach", "--name", "tailcam"}, args...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
 	inside := func(args ...string) (int, string, string) {
@@ -228,6 +234,7 @@ type outlier struct {
 	Task     struct {
 		PID             int
 		Cmdline, Cgroup string
+		Pod, Namespace  string
 	}
 	Stacks struct{ Kernel, User []string }
 }
@@ -260,6 +267,48 @@ func ownCgroup(t *testing.T) string {
 	return ""
 }
 
+// TestImageNamesPods: as the DaemonSet runs it, tailcam has the names of pods from the runtime of the
+// node, and calls the node by its name.
+func TestImageNamesPods(t *testing.T) {
+	p := newPodman(t)
+	p.do("load", "--quiet", "--input", theImage(t))
+	c := runtimes.StartContainerd(t)
+	runDir := filepath.Join(filepath.Dir(c.Socket), "run") // on one file system, as a socket is not copied
+	socket := filepath.Join(runDir, "containerd/containerd.sock")
+	assert.NilError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
+	assert.NilError(t, os.Link(c.Socket, socket))
+	rules := "rules:\n  - name: nap\n    track: syscall\n    attach: all\n    threshold: 10ms\n" +
+		"    when: {comm: nap, syscall: clock_nanosleep, pod: 'web-*'}\n    snapshot: {after: 10ms}\n"
+	p.do(append(append([]string{"run", "--detach", "--name", "tailcam"}, asKubernetes(t, t.TempDir(), rules, runDir)...),
+		"ghcr.io/tailcam/tailcam:"+imageVersion)...)
+	inside := func(args ...string) (int, string, string) {
+		t.Helper()
+		return p.try(append([]string{"exec", "tailcam"}, args...)...)
+	}
+	logs := func() string {
+		_, out, errOut := p.try("logs", "tailcam")
+		return out + errOut
+	}
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(logs(), `"message":"watching"`); time.Sleep(200 * time.Millisecond) {
+		assert.Assert(t, time.Now().Before(deadline), "not ready:\n%s", logs())
+	}
+	c.Run("shop", "web-1", "app", "20000", nil)
+	c.Run("shop", "db-1", "app", "20000", nil)
+	var got []outlier
+	for deadline := time.Now().Add(2 * time.Minute); len(got) < 5 || got[0].Partial || got[0].Snapshot == ""; time.Sleep(200 * time.Millisecond) {
+		assert.Assert(t, time.Now().Before(deadline), "%+v\n%s", got, logs())
+		got = outliers(t, inside)
+	}
+	for _, o := range got {
+		assert.Check(t, o.Partial || o.Task.Pod == "web-1" && o.Task.Namespace == "shop", "%+v", o)
+	}
+	_, doctor, _ := inside("/usr/bin/tailcam", "doctor", "-o", "json")
+	assert.Check(t, is.Contains(doctor, "their names are from cri:/host/run/containerd/containerd.sock"))
+	_, shown, errOut := inside("/usr/bin/tailcam", "snapshots", "show", got[0].Snapshot)
+	assert.Check(t, is.Contains(shown, "node-1, "), "%s", errOut)
+	p.do("stop", "--time", "30", "tailcam")
+}
+
 // TestImageRefuses: what would blame wrong processes, or is misspelt, does not start, and says what to
 // change.
 func TestImageRefuses(t *testing.T) {
@@ -274,7 +323,7 @@ func TestImageRefuses(t *testing.T) {
 		{func(args []string) []string { return append(args, "--env", "TAILCAM_RECORDER_SIZ=4MiB") }, `unknown variable "TAILCAM_RECORDER_SIZ"`},
 		{func(args []string) []string { return replaced(args, "BPF", "AUDIT_WRITE") }, "missing CAP_BPF"},
 	} {
-		code, out, errOut := p.try(append(append([]string{"run", "--rm"}, c.change(asKubernetes(t, t.TempDir(), rules))...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
+		code, out, errOut := p.try(append(append([]string{"run", "--rm"}, c.change(asKubernetes(t, t.TempDir(), rules, ""))...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
 		assert.Check(t, code == 1 && strings.Contains(errOut, c.says) && strings.Count(errOut, "\n") <= 3, "%d, %s%s", code, out, errOut)
 	}
 }

@@ -123,6 +123,9 @@ func (s *system) works() {
 		"/usr/include/tailcam.h", "/usr/lib/tailcam/actions/save-top.sh", "/usr/lib/tailcam/rules.d/wakeup.yaml",
 		"/usr/lib/systemd/system/tailcam.service", "/usr/share/man/man1/tailcam.1.gz", "/usr/share/man/man5/tailcam-rules.5.gz",
 		"/usr/share/bash-completion/completions/tailcam", "/usr/share/doc/tailcam/examples/systemd/programs.conf", "/etc/tailcam/conf.d",
+		"/usr/share/doc/tailcam/examples/prometheus/alerts.yaml", "/usr/share/doc/tailcam/examples/grafana/tailcam.json",
+		"/usr/share/doc/tailcam/examples/kubernetes/kustomization.yaml", "/usr/share/doc/tailcam/examples/kubernetes/daemonset.yaml",
+		"/usr/share/doc/tailcam/examples/kubernetes/conf.d/kubernetes.yaml", "/usr/share/doc/tailcam/examples/kubernetes/rules.d/site.yaml",
 		"/usr/share/tailcam/schemas/outlier.v1.json", "/usr/lib/python3/dist-packages/tailcam.py",
 	} {
 		assert.Check(s.t, s.has(path), "%s is missing", path)

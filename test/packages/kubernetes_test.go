@@ -145,9 +145,10 @@ type daemonSet struct {
 					}
 					LivenessProbe struct{ Exec struct{ Command []string } } `yaml:"livenessProbe"`
 					VolumeMounts  []struct {
-						Name      string
-						MountPath string `yaml:"mountPath"`
-						ReadOnly  bool   `yaml:"readOnly"`
+						Name        string
+						MountPath   string `yaml:"mountPath"`
+						Propagation string `yaml:"mountPropagation"`
+						ReadOnly    bool   `yaml:"readOnly"`
 					} `yaml:"volumeMounts"`
 				}
 				Volumes []struct {

@@ -59,6 +59,7 @@ SELECT
     ResourceAttributes['deployment.id']                      AS release,
     TraceId                                                  AS trace_id,
     LogAttributes['tailcam.activity.name']                   AS activity,
-    LogAttributes['tailcam.snapshot']                        AS snapshot
+    LogAttributes['tailcam.snapshot']                        AS snapshot,
+    LogAttributes['tailcam.snapshot_url']                    AS snapshot_url
 FROM tailcam_otel_logs
 WHERE LogAttributes['tailcam.rule'] != '';

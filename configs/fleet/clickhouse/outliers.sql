@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS tailcam_outliers
     release      String,                  -- deployment.id: set by the operator
     trace_id     String,
     activity     String,                  -- tailcam.activity.name
-    snapshot     String
+    snapshot     String,
+    snapshot_url String                   -- tailcam.snapshot_url: where the host has sent it to
 )
 ENGINE = MergeTree
 PARTITION BY toYYYYMMDD(time)

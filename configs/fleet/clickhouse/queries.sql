@@ -16,8 +16,9 @@ FROM (SELECT work, toStartOfHour(max(time)) AS hour, max(blamed_ns) AS part, arg
 GROUP BY hour, culprit ORDER BY hour, seconds DESC LIMIT 5 BY hour;
 
 -- The hosts that suffered most, and their worst outlier with a snapshot.
-SELECT machine, sum(delay) / 1e9 AS seconds, count() AS outliers, argMax(snap, if(snap != '', delay, 0)) AS worst_snapshot
-FROM (SELECT work, any(host) AS machine, max(delay_ns) AS delay, max(snapshot) AS snap
+SELECT machine, sum(delay) / 1e9 AS seconds, count() AS outliers, argMax(snap, if(snap != '', delay, 0)) AS worst_snapshot,
+       argMax(url, if(snap != '', delay, 0)) AS worst_snapshot_url
+FROM (SELECT work, any(host) AS machine, max(delay_ns) AS delay, max(snapshot) AS snap, max(snapshot_url) AS url
       FROM tailcam_outliers WHERE time > now() - 24 * 3600 GROUP BY work)
 GROUP BY machine ORDER BY seconds DESC LIMIT 20;
 
@@ -40,5 +41,5 @@ FROM (SELECT work, any(rule) AS name, max(delay_ns) AS delay
 GROUP BY name ORDER BY outliers DESC;
 
 -- The newest outliers of one culprit.
-SELECT time, host, rule, delay_ns / 1e6 AS ms, summary, snapshot
+SELECT time, host, rule, delay_ns / 1e6 AS ms, summary, snapshot, snapshot_url
 FROM tailcam_outliers WHERE time > now() - 24 * 3600 AND culprit = 'rt-hog' ORDER BY time_ns DESC LIMIT 20;

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -56,6 +57,14 @@ func TestPods(t *testing.T) {
 		assert.Check(t, list[i].Task.PID == outside.Process.Pid && list[i].Task.Pod == "", "%+v", list[i].Task)
 	}
 	t.Logf("%d outliers of new pods were decided before containerd answered", d.status().loss("cgroup_gone", "web"))
+	for _, tt := range []struct{ socket, status, says string }{
+		{c.Socket, "ok", "their names are from cri:" + c.Socket}, {c.Socket + ".none", "warn", "containers.sockets"},
+	} {
+		conf := writeFile(t, filepath.Join(t.TempDir(), "tailcam.yaml"), "containers: {sockets: ['cri:"+tt.socket+"']}\n", 0o644)
+		line := doctorLine(t, "containers", "--config", conf, "--socket", d.socket)
+		assert.Check(t, strings.Contains(line, `"status":"`+tt.status+`"`) && strings.Contains(line, tt.says), "%s", line)
+	}
+	assert.Check(t, !strings.Contains(d.log.String(), noRuntime))
 	web.Remove()
 	seen := d.status().rule("web").Outliers
 	assertNamed(t, d, web)
@@ -65,6 +74,60 @@ func TestPods(t *testing.T) {
 	eventually(t, "the next pod's naps are told", func() bool { return d.status().rule("web").Outliers >= seen+5 })
 	list = d.events("web")
 	assert.Check(t, list[len(list)-1].Task.Container == again.ID, "%+v", list[len(list)-1].Task)
+}
+
+// noRuntime is what the log says of containers without names.
+const noRuntime = "no container runtime answers"
+
+// doctorLine is what `tailcam doctor` says of one check.
+func doctorLine(t *testing.T, check string, args ...string) string {
+	t.Helper()
+	a := tailcam(t, append([]string{"doctor", "-o", "json"}, args...)...)
+	for line := range strings.Lines(a.out) {
+		if strings.Contains(line, `"check":"`+check+`"`) {
+			return line
+		}
+	}
+	t.Fatalf("doctor says nothing of %s: %s%s", check, a.out, a.err)
+	return ""
+}
+
+// TestNoRuntime: a daemon that finds pods and no runtime, as in a container without the sockets, says
+// so once; a reload gives it the socket, and takes it away.
+func TestNoRuntime(t *testing.T) {
+	needRoot(t)
+	c := runtimes.StartContainerd(t)
+	h := newHome(t, rulesFile(
+		entry("nap", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep}", "snapshot: false"),
+		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, pod: 'web-1'}", "snapshot: false"),
+	))
+	config := filepath.Join(h.dir, "tailcam.yaml")
+	writeFile(t, config, "containers: {sockets: ['cri:"+c.Socket+".none']}\n", 0o600)
+	d := h.start(t, "--config", config, "--outliers-rate", "0")
+	c.Run("shop", "web-1", "app", nap20, nil)
+	c.Run("shop", "web-2", "app", nap20, nil)
+	eventually(t, "outliers are told, and that they have no names", func() bool {
+		return len(d.events("nap")) >= 20 && strings.Contains(d.log.String(), noRuntime)
+	})
+	assert.Check(t, strings.Count(d.log.String(), noRuntime) == 1 && strings.Contains(d.log.String(), "containers.sockets"))
+	for _, o := range d.events("nap") {
+		assert.Check(t, o.Task.Pod == "" && o.Task.Container != "", "%+v", o.Task)
+	}
+	assert.Check(t, d.status().rule("web").Outliers == 0)
+
+	writeFile(t, config, "containers: {sockets: ['cri:"+c.Socket+"']}\n", 0o600)
+	d.ok("reload")
+	eventually(t, "pods have names, also those that were there", func() bool {
+		list := d.events("web")
+		return len(list) > 0 && !list[len(list)-1].Partial && list[len(list)-1].Task.Pod == "web-1"
+	})
+	writeFile(t, config, "containers: {sockets: []}\n", 0o600)
+	d.ok("reload")
+	seen := d.status().rule("nap").Outliers
+	eventually(t, "pods have no names", func() bool {
+		list := d.events("nap")
+		return d.status().rule("nap").Outliers > seen+5 && !list[len(list)-1].Partial && list[len(list)-1].Task.Pod == ""
+	})
 }
 
 // assertNamed: the snapshot that was taken last names the pod of its task, which has gone.

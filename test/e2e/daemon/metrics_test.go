@@ -24,7 +24,10 @@ func TestMetrics(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	const n = 20
-	d := start(t, rulesFile(napRule("naps", uid, "histogram: true", "snapshot: {every: 100ms}")), "--metrics-listen", "127.0.0.1:0")
+	trace := fmt.Sprintf("4bf92f3577b34da6a3ce9290%08x", uid)
+	key := "00-" + trace + "-00f067aa0ba902b7-01"
+	d := start(t, rulesFile(napRule("naps", uid, "histogram: true", "snapshot: {every: 100ms}"),
+		"  - {name: span, track: span, threshold: 1ms, snapshot: {after: 5ms}, when: {key: ["+key+"]}}\n"), "--metrics-listen", "127.0.0.1:0")
 	p := startPrometheus(t, d, nativeHistograms)
 	naps(t, uid, n, 10*time.Millisecond, 4)
 	var delays []float64
@@ -87,12 +90,23 @@ func TestMetrics(t *testing.T) {
 	p.becomes(`tailcam_snapshots_total{rule="naps",result="written"}`, func(v float64) bool { return v >= 1 })
 	p.becomes(`histogram_count(tailcam_snapshot_duration_seconds)`, func(v float64) bool { return v >= 1 })
 	p.becomes(`sum(tailcam_blamed_seconds_total{rule="naps",cause="timer"})`, func(v float64) bool { return v >= 0.009 && v <= sum })
-	eventually(t, "Prometheus has an exemplar", func() bool { return len(p.exemplars("tailcam_outliers_total")) > 0 })
+	eventually(t, "Prometheus has an exemplar", func() bool { return len(p.exemplars("tailcam_outliers_total", "snapshot_id")) > 0 })
 	for _, d := range d.list() {
 		stored = append(stored, d.ID)
 	}
-	for _, id := range append(p.exemplars("tailcam_outliers_total"), p.exemplars("tailcam_outlier_seconds_total")...) {
+	for _, id := range append(p.exemplars("tailcam_outliers_total", "snapshot_id"), p.exemplars("tailcam_outlier_seconds_total", "snapshot_id")...) {
 		assert.Check(t, slices.Contains(stored, id), "the exemplar names snapshot %q, there are %q", id, stored)
+	}
+
+	// A span whose key is a trace's: the exemplar leads to the trace, too.
+	assert.Check(t, tailcam(t, "begin", key).code == 0)
+	time.Sleep(5 * time.Millisecond)
+	assert.Check(t, tailcam(t, "end", key).code == 0)
+	eventually(t, "Prometheus has the trace of the span", func() bool {
+		return slices.Contains(p.exemplars(`tailcam_outliers_total{rule="span"}`, "trace_id"), trace)
+	})
+	for _, id := range p.exemplars(`tailcam_outliers_total{rule="naps"}`, "trace_id") {
+		assert.Check(t, id == "", "the naps belong to no trace: %s", id)
 	}
 
 	// Reloads, of which one is bad.

@@ -50,7 +50,8 @@ func testOTLP(t *testing.T, c *collector.Collector, protocol string) {
 		entry("hostile", "syscall", "1ms", fmt.Sprintf("{uid: %d, not_comm: inj-syscall, syscall: clock_nanosleep}", uid), "snapshot: false"),
 		"  - {name: span, track: span, threshold: 1ms, snapshot: false, when: {key: ["+key+"]}}\n",
 	), "--otlp-endpoint", c.URL, "--otlp-protocol", protocol, "--otlp-interval", "1s", "--otlp-headers", "authorization=Bearer x",
-		"--otlp-resource", "deployment.environment.name=test", "--metrics-listen", "127.0.0.1:0")
+		"--upload-target", "http://127.0.0.1:9/archive", "--upload-spool", filepath.Join(publicDir(t, ""), "spool"), // it is down
+		"--host", "node-1", "--otlp-resource", "deployment.environment.name=test", "--metrics-listen", "127.0.0.1:0")
 
 	naps(t, uid, n, 10*time.Millisecond, 2)
 	hostile := filepath.Join(publicDir(t, ""), "ev\nil\xff\x1b[2J")
@@ -79,8 +80,7 @@ func testOTLP(t *testing.T, c *collector.Collector, protocol string) {
 		return len(records) >= len(outliers) && verdicts > 0
 	})
 	assert.Check(t, is.Len(records, len(outliers)))
-	host, err := os.Hostname()
-	assert.NilError(t, err)
+	const host = "node-1"
 	for i := range outliers {
 		o := &outliers[i]
 		r, ok := records[o.ID]
@@ -92,10 +92,13 @@ func testOTLP(t *testing.T, c *collector.Collector, protocol string) {
 			assert.Check(t, is.DeepEqual(want, r.Attributes[name]), name)
 		}
 		assert.Check(t, r.GetTimeUnixNano() == uint64(o.Time.UnixNano()) && r.GetEventName() == "tailcam.outlier")
-		assert.Check(t, r.Resource["service.name"] == "tailcam" && r.Resource["host.name"] == host &&
+		assert.Check(t, r.Resource["service.name"] == "tailcam" && r.Resource["host.name"] == host && r.Resource["service.instance.id"] == host &&
 			r.Resource["deployment.environment.name"] == "test", "%v", r.Resource)
 		switch o.Rule {
 		case "naps":
+			if o.Snapshot != nil {
+				assert.Check(t, is.Equal("http://127.0.0.1:9/archive/node-1/"+*o.Snapshot+".tailcam", r.Attributes["tailcam.snapshot_url"]))
+			}
 			assert.Check(t, is.Equal("inj-syscall", r.Attributes["thread.name"]))
 		case "hostile":
 			assert.Check(t, is.Equal(`ev\x0ail\xff\x1b[2J`, r.Attributes["thread.name"]))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -50,6 +49,7 @@ func TestPeers(t *testing.T) {
 	needRoot(t)
 	back := start(t, rulesFile("  - {name: others, track: trigger, on: trace, snapshot: {after: 5ms, every: 1ms, burst: 10}}\n"),
 		"--activities-enabled", "true", "--peers-listen", "127.0.0.1:0")
+	const host = "front-1"
 	var told []string
 	eventually(t, "the daemon listens", func() bool {
 		told = peersAddress.FindStringSubmatch(back.log.String())
@@ -57,7 +57,7 @@ func TestPeers(t *testing.T) {
 	})
 	front := start(t, rulesFile(entry("slow", "activity", "100ms", `{name: [gateway]}`, "snapshot: {after: 5ms, every: 1ms, burst: 10}"),
 		"  - {name: deaf, track: trigger, on: trace}\n"),
-		"--activities-enabled", "true", "--peers-send", "http://"+told[1])
+		"--activities-enabled", "true", "--host", host, "--peers-send", "http://"+told[1])
 	assert.Check(t, strings.HasSuffix(front.status().rule("deaf").Inactive, "set peers.listen"))
 	assert.Check(t, back.status().rule("others").Inactive == "")
 	serve, _ := traced(t, back, "backend")
@@ -75,8 +75,6 @@ func TestPeers(t *testing.T) {
 
 	o := explainedOutlier(back, "others", func(*events.Outlier) bool { return true })
 	mine := explainedOutlier(front, "slow", func(o *events.Outlier) bool { return o.TraceID == trace })
-	host, err := os.Hostname()
-	assert.NilError(t, err)
 	assert.DeepEqual(t, o.Trigger.Peer, &events.PeerOutlier{Host: host, ID: mine.ID, Rule: "slow", DelayNS: mine.DelayNS, Snapshot: *mine.Snapshot})
 	assert.Check(t, o.Trigger.Source == "trace" && strings.HasPrefix(o.Trigger.Reason, "outlier of rule slow on host "+host+" took "), "%+v", o.Trigger)
 	assert.Check(t, strings.Contains(o.Explained.Verdict, "the last "), "%q", o.Explained.Verdict) // a pattern may be named first

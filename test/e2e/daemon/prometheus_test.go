@@ -152,8 +152,8 @@ func (p *prometheus) becomes(expr string, passes func(float64) bool) {
 	p.t.Logf("%s = %v", expr, last)
 }
 
-// exemplars returns the snapshots that the exemplars of a metric name.
-func (p *prometheus) exemplars(expr string) []string {
+// exemplars returns what the exemplars of a metric have as a label.
+func (p *prometheus) exemplars(expr, label string) []string {
 	p.t.Helper()
 	var data []struct {
 		Exemplars []struct{ Labels map[string]string }
@@ -165,7 +165,7 @@ func (p *prometheus) exemplars(expr string) []string {
 	var ids []string
 	for _, series := range data {
 		for _, e := range series.Exemplars {
-			ids = append(ids, e.Labels["snapshot_id"])
+			ids = append(ids, e.Labels[label])
 		}
 	}
 	return ids

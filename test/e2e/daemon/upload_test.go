@@ -39,9 +39,8 @@ func TestUpload(t *testing.T) {
 	target := filepath.Join(disk.dir, "archive")
 	assert.NilError(t, os.Mkdir(target, 0o755))
 	args := []string{"--upload-target", "file://" + target, "--upload-spool", filepath.Join(h.dir, "spool"), "--metrics-listen", "127.0.0.1:0"}
-	host, err := os.Hostname()
-	assert.NilError(t, err)
-	sent := func(id string) string { return filepath.Join(target, outbox.HostDir(host), id+".tailcam") }
+	const host = "node-1"
+	sent := func(id string) string { return filepath.Join(target, host, id+".tailcam") }
 	arrives := func(id string) {
 		t.Helper()
 		eventually(t, id+" arrives", func() bool { _, err := os.Stat(sent(id)); return err == nil })
@@ -49,12 +48,16 @@ func TestUpload(t *testing.T) {
 	}
 	byHand := func(d *running) string { return filepath.Base(strings.TrimSpace(d.ok("snapshot", "--reason", "test"))) }
 
-	d := h.start(t, args...)
+	run := func() *running {
+		return h.exec(t, append([]string{"env", "TAILCAM_HOST=" + host}, h.command(args...)...))
+	}
+	d := run()
 	naps(t, uid, 1, 5*time.Millisecond, 1)
 	o := settled(t, d, "naps", 1)[0]
 	assert.Assert(t, o.Snapshot != nil)
 	arrives(*o.Snapshot)
 	shown := tailcam(t, "snapshots", "show", sent(*o.Snapshot))
+	assert.Check(t, is.Contains(shown.out, host+", "), "it has another host")
 	assert.Check(t, is.Contains(shown.out, "action-0.log"), "packed before its action had ended: %s", shown.err)
 	arrives(byHand(d))
 	eventually(t, "both are counted", func() bool { u := d.status().Upload; return u.Sent == 2 && u.State == "idle" })
@@ -68,7 +71,7 @@ func TestUpload(t *testing.T) {
 
 	d.stop(syscall.SIGKILL)
 	eventually(t, "the sender has ended, too", func() bool { return len(senders(d.pid())) == 0 && !alive(pids[0]) })
-	d = h.start(t, args...)
+	d = run()
 	arrives(byHand(d))
 	eventually(t, "one more is counted", func() bool { u := d.status().Upload; return u.Sent == 1 && u.Existed == 0 })
 
@@ -78,7 +81,7 @@ func TestUpload(t *testing.T) {
 	byHand(d)
 	d.stop(syscall.SIGTERM)
 	disk.ioctl(fiThaw)
-	d = h.start(t, args...)
+	d = run()
 	arrives(late)
 }
 

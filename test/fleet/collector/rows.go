@@ -114,6 +114,7 @@ func row(resource pcommon.Map, r plog.LogRecord, now int64) map[string]any {
 		"namespace": text(a, "k8s.namespace.name"), "container": or(text(a, "container.name"), or(text(a, "k8s.container.name"), text(a, "container.id"))),
 		"version": text(resource, "service.version"), "kernel": text(resource, "tailcam.kernel"),
 		"release": text(resource, "deployment.id"), "trace_id": trace, "activity": text(a, "tailcam.activity.name"), "snapshot": text(a, "tailcam.snapshot"),
+		"snapshot_url": text(a, "tailcam.snapshot_url"),
 	}
 }
 
