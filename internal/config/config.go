@@ -3,7 +3,11 @@
 // file, and that over the defaults.
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/tailcam/tailcam/internal/redact"
+)
 
 // DefaultFile is read if it exists and no other file is given.
 const DefaultFile = "/etc/tailcam/tailcam.yaml"
@@ -215,7 +219,8 @@ type Upload struct {
 	Spool       string // directory of what waits
 	Quota       int64  // bytes of the spool
 	Age         time.Duration
-	Bandwidth   int64 // bytes a second; 0: no limit
+	Bandwidth   int64         // bytes a second; 0: no limit
+	Redact      []redact.Kind // names that are sent as pseudonyms; nil: none
 }
 
 // UploadS3 is a store with the API of S3.

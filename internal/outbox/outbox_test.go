@@ -303,11 +303,11 @@ func TestExpiry(t *testing.T) {
 
 	opts = options(t, w.URL)
 	assert.NilError(t, os.MkdirAll(opts.Spool, 0o700))
-	s, err := openSpool(opts.Spool)
+	s, err := openSpool(opts.Spool, &redaction{})
 	assert.NilError(t, err)
 	s.started = s.started.Add(-time.Hour)
 	assert.NilError(t, s.close())
-	s, err = openSpool(opts.Spool)
+	s, err = openSpool(opts.Spool, &redaction{})
 	assert.NilError(t, err)
 	assert.Check(t, s.now() >= time.Hour && s.now() < 2*time.Hour, "%s", s.now())
 	assert.NilError(t, s.close())
