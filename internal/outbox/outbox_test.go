@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -321,62 +320,6 @@ func TestMissed(t *testing.T) {
 	o.Add(snapshot.ID{Time: time.Now(), Rule: "wakeup", Number: 7}.String(), func() { close(released) })
 	<-released
 	until(t, o, "count", func(Status) bool { return opts.Counts.Lost(LostMissed)["wakeup"] == 1 })
-}
-
-// TestKilled: whatever is killed, whenever, and with a target that fails now and then,
-// each snapshot arrives once.
-func TestKilled(t *testing.T) {
-	eachTarget(t, func(t *testing.T, opts *Options, to received) {
-		ids := store(t, opts.Snapshots, 60, 30<<10, "wakeup")
-		opts.Bandwidth = 2 << 20
-		opts.Log, opts.Guard, opts.Counts = nil, nil, nil
-		line, err := json.Marshal(opts)
-		assert.NilError(t, err)
-		kills := 0
-		for all := false; !all; kills++ {
-			assert.Assert(t, kills < 500)
-			cmd := exec.Command("/proc/self/exe", daemonRole, string(line))
-			cmd.Stderr = os.Stderr
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			assert.NilError(t, cmd.Start())
-			time.Sleep(100*time.Millisecond + rand.N(300*time.Millisecond))
-			if kills%2 == 0 { // the sender, too, at any place
-				killChildren(cmd.Process.Pid)
-				time.Sleep(rand.N(50 * time.Millisecond))
-			}
-			assert.NilError(t, cmd.Process.Kill())
-			_ = cmd.Wait()
-			all = !slices.ContainsFunc(ids, func(id string) bool { return !exists(filepath.Join(opts.Spool, doneDir, id)) })
-		}
-		t.Logf("killed %d times", kills)
-		assert.Check(t, kills > 2)
-		for _, id := range ids {
-			unpacked(t, to, opts, id)
-		}
-		if w, ok := to.(*webServer); ok {
-			w.set(func() {
-				for name, puts := range w.puts {
-					assert.Check(t, puts == 1, "%s came %d times", name, puts)
-				}
-			})
-		}
-	})
-}
-
-// killChildren kills the children of a process.
-func killChildren(pid int) {
-	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, f := range tasks {
-		more, _ := os.ReadFile(f)
-		list = append(append(list, ' '), more...)
-	}
-	for _, child := range strings.Fields(string(list)) {
-		var n int
-		if _, err := fmt.Sscan(child, &n); err == nil && n > 1 {
-			_ = syscall.Kill(n, syscall.SIGKILL)
-		}
-	}
 }
 
 // TestHangs: a server that never answers costs one attempt, and a sender that stands still

@@ -147,7 +147,9 @@ func TestNotRedacted(t *testing.T) {
 	o, _ = run(t, opts)
 	until(t, o, "be idle", func(s Status) bool { return s.State == StateIdle && s.Waiting == 0 })
 	assert.Check(t, lost(opts, LostRedaction) == 4, "counted once more")
-	w.set(func() { assert.Check(t, len(w.files) == 1 && w.puts["/"+HostDir(opts.Host)+"/"+fine+".redacted-usual"+pack.Ext] == 1, "%v", w.puts) })
+	w.set(func() {
+		assert.Check(t, len(w.files) == 1 && w.puts["/"+HostDir(opts.Host)+"/"+fine+".redacted-usual"+pack.Ext] == 1, "%v", w.puts)
+	})
 }
 
 // TestRedactionNames: a file's name says what was replaced, the same for the same kinds.
