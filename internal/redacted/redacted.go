@@ -135,7 +135,7 @@ func (c *copier) trace(ctx context.Context, dst, src string) error {
 
 // read reads a JSON document. A file that is missing is empty.
 func read(path string) (v any, err error) {
-	data, err := snapshot.ReadFile(path, maxFile)
+	data, err := snapshot.ReadDocument(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]any{}, nil
 	}
