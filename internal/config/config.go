@@ -114,6 +114,10 @@ type Actions struct {
 	MaxCPU    time.Duration // 0: no limit
 	MaxMemory int64         // bytes
 	MaxOutput int64         // bytes that are kept; more is dropped
+
+	// Of all that run, together:
+	TotalCPU    float64 // share of the time of all CPUs; 0: no limit
+	TotalMemory int64   // bytes; 0: no limit
 }
 
 // Capacity is the number of slots in the pending tables, powers of two.
