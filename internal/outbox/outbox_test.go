@@ -495,6 +495,36 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestResumeAnother: a pack that was made anew does not go on where another one of its name
+// was interrupted.
+func TestResumeAnother(t *testing.T) {
+	s := newSSHServer(t)
+	to, err := newTarget(&job{Target: s.url(), Credentials: s.key, KnownHosts: s.known, Stall: time.Minute})
+	assert.NilError(t, err)
+	defer to.close()
+	const size = 8 << 20
+	send := func(fill byte, most int64) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		data, sent := bytes.Repeat([]byte{fill}, size), int64(0)
+		o := &object{bytes: size, sha256: strings.Repeat(string(fill), 64)}
+		o.body = func(ctx context.Context, from int64) io.Reader {
+			return &body{ctx: ctx, in: bytes.NewReader(data[from:]), progress: func() {
+				if sent += chunk; sent > most {
+					cancel()
+				}
+			}}
+		}
+		_, err := to.put(ctx, "host/pack", o)
+		to.close()
+		return err
+	}
+	assert.Assert(t, send('a', size/2) != nil)
+	assert.NilError(t, send('b', 2*size))
+	data, ok := s.get(t, "host/pack")
+	assert.Check(t, ok && bytes.Equal(data, bytes.Repeat([]byte{'b'}, size)), "a mixture of both")
+}
+
 // TestBandwidth: the limit is kept.
 func TestBandwidth(t *testing.T) {
 	w := newWebServer(t)
