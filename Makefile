@@ -168,6 +168,10 @@ e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd u
 soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted for, nothing grows; needs root
 	SOAK=$(or $(TIME),1h) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
 
+.PHONY: triggers
+triggers: deps-test ## N=10000 triggers while the target of uploads is down: each is sent once, or counted; needs root
+	TRIGGERS=$(or $(N),10000) $(GO) test -count=1 -v -timeout 0 -run '^TestTriggersWhileTheTargetIsDown$$' ./test/e2e/daemon
+
 .PHONY: test-packages
 test-packages: deps-packages $(NFPM) $(MD2MAN) $(KUSTOMIZE) $(KUBERNETES_OPENAPI) ## the packages in a fresh Debian, the image in podman, the schemas of Kubernetes, the same bytes twice; needs root
 	NFPM=$(CURDIR)/$(NFPM) MD2MAN=$(CURDIR)/$(MD2MAN) KUSTOMIZE=$(CURDIR)/$(KUSTOMIZE) KUBERNETES_OPENAPI=$(CURDIR)/$(KUBERNETES_OPENAPI) $(REPORT) -count=1 -timeout 14m ./test/packages

@@ -73,7 +73,7 @@ const maxExplain = 256 << 20
 // readExplained reads the critical paths of a snapshot; nil if it has none.
 func readExplained(dir string) (*explain.Report, error) {
 	path := filepath.Join(dir, snapshot.ExplainJSONFile)
-	data, err := snapshot.ReadFile(path, maxExplain)
+	data, err := snapshot.ReadDocument(path, maxExplain)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -116,7 +116,7 @@ type Gap struct {
 // ReadMeta reads snapshot.json from a snapshot's directory.
 func ReadMeta(dir string) (*Meta, error) {
 	path := filepath.Join(dir, MetaFile)
-	data, err := ReadFile(path, maxMeta)
+	data, err := ReadDocument(path, maxMeta)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot: %w", err)
 	}

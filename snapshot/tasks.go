@@ -132,7 +132,7 @@ type NamedTask struct {
 // earlier releases, Names is empty and the error nil.
 func ReadNames(dir string) (*Names, error) {
 	path := filepath.Join(dir, TasksFile)
-	data, err := ReadFile(path, maxNames)
+	data, err := ReadDocument(path, maxNames)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Names{Version: NamesVersion}, nil
 	}

@@ -108,7 +108,7 @@ func readResults(dir string) ([]Result, error) {
 }
 
 func readExplain(dir string) ([]byte, error) {
-	data, err := snapshot.ReadFile(filepath.Join(dir, snapshot.ExplainJSONFile), maxExplain)
+	data, err := snapshot.ReadDocument(filepath.Join(dir, snapshot.ExplainJSONFile), maxExplain)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: it has no %s", ErrNotExplained, snapshot.ExplainJSONFile)
 	}

@@ -6,6 +6,8 @@ package config
 import (
 	"os"
 	"time"
+
+	"github.com/tailcam/tailcam/internal/redact"
 )
 
 // DefaultFile is read if it exists and no other file is given.
@@ -122,6 +124,10 @@ type Actions struct {
 	MaxCPU    time.Duration // 0: no limit
 	MaxMemory int64         // bytes
 	MaxOutput int64         // bytes that are kept; more is dropped
+
+	// Of all that run, together:
+	TotalCPU    float64 // share of the time of all CPUs; 0: no limit
+	TotalMemory int64   // bytes; 0: no limit
 }
 
 // Capacity is the number of slots in the pending tables, powers of two.
@@ -227,7 +233,8 @@ type Upload struct {
 	Spool       string // directory of what waits
 	Quota       int64  // bytes of the spool
 	Age         time.Duration
-	Bandwidth   int64 // bytes a second; 0: no limit
+	Bandwidth   int64         // bytes a second; 0: no limit
+	Redact      []redact.Kind // names that are sent as pseudonyms; nil: none
 }
 
 // UploadS3 is a store with the API of S3.

@@ -80,7 +80,7 @@ func TestDefaults(t *testing.T) {
 		Budget: Budget{CPU: 0.01, Softirqs: 0.002, Memory: 256 << 20},
 		Upload: Upload{
 			KnownHosts: "/etc/ssh/ssh_known_hosts", S3: UploadS3{Endpoint: "https://s3.amazonaws.com"},
-			Spool: "/var/lib/tailcam/spool", Quota: 1 << 30, Age: 7 * 24 * time.Hour,
+			Spool: "/var/lib/tailcam/spool", Quota: 1 << 30, Age: 7 * 24 * time.Hour, // Redact nil: off
 		},
 		Log: Log{Level: "info", Format: "auto"},
 	}
@@ -205,6 +205,8 @@ func TestBadFile(t *testing.T) {
 		{"snapshots: {rt_priority: 100}", `f:1:26: snapshots.rt_priority "100" is too large; allowed: an integer from 0 to 99`},
 		{"snapshots: {rt_priority: -1}", `f:1:26: snapshots.rt_priority "-1" is too small; allowed: an integer from 0 to 99`},
 		{"snapshots: {rt_priority: high}", `f:1:26: snapshots.rt_priority has the wrong type; allowed: an integer from 0 to 99`},
+		{"upload: {redact: [users, off]}", `f:1:18: upload.redact "users,off" is no kind of names, or one of several that must stand alone; ` +
+			`allowed: off, usual, all, or some of users, commands, arguments, files, addresses, hosts, places, labels, functions`},
 		{"recorder: {enabled: yes}", "f:1:21: recorder.enabled has the wrong type; allowed: true, false"},
 		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" lists sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`},
 		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`},

@@ -3,9 +3,11 @@ package config
 import (
 	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/tailcam/tailcam/internal/outbox"
+	"github.com/tailcam/tailcam/internal/redacted"
 )
 
 // uploadKeys are the keys of upload.
@@ -34,6 +36,8 @@ func uploadKeys() []key {
 			func(c *Config) *time.Duration { return &c.Upload.Age }),
 		orOff(byteCount("upload.bandwidth", "off", "maximum `size` of what is sent each second; off: no limit", 16<<10, 1<<40,
 			func(c *Config) *int64 { return &c.Upload.Bandwidth })),
+		texts("upload.redact", redactOff, "`kinds` of names that are sent as pseudonyms: usual, all, or some of them; off: none",
+			redactOff+", usual, all, or some of "+redacted.KindNames(), setRedact),
 	}
 }
 
@@ -42,6 +46,24 @@ func setUploadTarget(c *Config, s string) string {
 		return err.Error()
 	}
 	c.Upload.Target = s
+	return ""
+}
+
+const redactOff = "off"
+
+func setRedact(c *Config, v []string) string {
+	if slices.Equal(v, []string{redactOff}) {
+		c.Upload.Redact = nil
+		return ""
+	}
+	kinds, err := redacted.ParseKinds(v)
+	switch {
+	case len(v) == 0:
+		return "is an empty list"
+	case err != nil:
+		return "is no kind of names, or one of several that must stand alone"
+	}
+	c.Upload.Redact = kinds
 	return ""
 }
 

@@ -63,7 +63,7 @@ func prepareAction(a *rules.Action, cfg *config.Config) error {
 func actionOptions(c *config.Actions) *action.Options {
 	return &action.Options{
 		User: c.User, Concurrency: c.Concurrency, Queue: c.Queue,
-		MaxCPU: c.MaxCPU, MaxMemory: c.MaxMemory, MaxOutput: c.MaxOutput,
+		MaxCPU: c.MaxCPU, MaxMemory: c.MaxMemory, MaxOutput: c.MaxOutput, TotalCPU: c.TotalCPU, TotalMemory: c.TotalMemory,
 	}
 }
 
@@ -118,7 +118,7 @@ func (d *daemon) actionsCgroup() string {
 		return ""
 	}
 	for _, at := range []string{dir, base} {
-		for _, controller := range []string{"+memory", "+pids"} {
+		for _, controller := range []string{"+memory", "+pids", "+cpu"} {
 			// Those that are not delegated, or not in v2, do not matter: the supervisor has limits, too.
 			_ = os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte(controller), 0)
 		}

@@ -24,7 +24,7 @@ func (d *daemon) sendSnapshots(c *config.Config) error {
 	}
 	out, err := outbox.New(&outbox.Options{
 		Spool: u.Spool, Snapshots: d.store.Dir(), Target: u.Target, Host: d.host, Credentials: u.Credentials, KnownHosts: u.KnownHosts, CA: u.CA,
-		S3Endpoint: u.S3.Endpoint, S3Region: u.S3.Region, Bandwidth: u.Bandwidth, Quota: u.Quota, MinFree: c.Snapshots.MinFree, Age: u.Age,
+		S3Endpoint: u.S3.Endpoint, S3Region: u.S3.Region, Bandwidth: u.Bandwidth, Quota: u.Quota, MinFree: c.Snapshots.MinFree, Age: u.Age, Redact: u.Redact,
 		Executable: d.cfg.Self, Counts: &d.uploaded, Log: d.log.Named("upload"), Guard: d.guard,
 	})
 	if err != nil {
@@ -89,9 +89,10 @@ func (d *daemon) uploadLosses(names []string) []api.Loss {
 		return nil
 	}
 	advice := map[string]string{
-		outbox.LostQuota:   "more waited than upload.quota, or than leaves snapshots.min_free: see why the target takes too little, or raise upload.quota",
-		outbox.LostExpired: "they waited for upload.age: see why the target does not take them",
-		outbox.LostMissed:  "they were removed before they were packed: raise snapshots.keep, or use a faster disk",
+		outbox.LostQuota:     "more waited than upload.quota, or than leaves snapshots.min_free: see why the target takes too little, or raise upload.quota",
+		outbox.LostExpired:   "they waited for upload.age: see why the target does not take them",
+		outbox.LostRedaction: "they could not be redacted, so that nothing of them was sent: the log says why, and tailcam snapshots verify what is damaged",
+		outbox.LostMissed:    "they were removed before they were packed: raise snapshots.keep, or use a faster disk",
 	}
 	var list []api.Loss
 	for _, cause := range outbox.Causes {

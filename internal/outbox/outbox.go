@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/redact"
 )
 
 // Options configures an Outbox. Spool, Snapshots and Target are required.
@@ -33,6 +34,7 @@ type Options struct {
 	Quota       int64  // bytes of the spool
 	MinFree     int64  // bytes that packing leaves free on the file system
 	Age         time.Duration
+	Redact      []redact.Kind // names that packs have pseudonyms for; nil: none
 
 	FirstPause   time.Duration // after a failure; 0: 1s. Twice as long after each further one.
 	LongestPause time.Duration // 0: 5m
@@ -47,6 +49,7 @@ type Options struct {
 func (o *Options) job() *job {
 	return &job{
 		Spool: o.Spool, Target: o.Target, Host: HostDir(o.Host), Credentials: o.Credentials, KnownHosts: o.KnownHosts, CA: o.CA,
+		Redaction:  newRedaction(o.Redact, nil).tag,
 		S3Endpoint: o.S3Endpoint, S3Region: o.S3Region, Bandwidth: o.Bandwidth,
 		FirstPause: o.FirstPause, LongestPause: o.LongestPause, Stall: o.Stall,
 	}
@@ -183,7 +186,7 @@ const (
 
 // work opens the spool, packs, and has the sender send.
 func (o *Outbox) work(ctx context.Context) error {
-	spool, err := openSpool(o.opts.Spool)
+	spool, err := openSpool(o.opts.Spool, newRedaction(o.opts.Redact, o.opts.Guard))
 	if err != nil {
 		return err
 	}
@@ -204,7 +207,8 @@ func (o *Outbox) work(ctx context.Context) error {
 	tick := time.NewTicker(retryTime)
 	defer tick.Stop()
 	forgotten := time.Now()
-	o.tend()
+	o.countGone(spool.before)
+	o.tend(ctx)
 	for {
 		o.packAll(ctx)
 		select {
@@ -212,7 +216,7 @@ func (o *Outbox) work(ctx context.Context) error {
 			return nil
 		case <-o.wake:
 		case <-tick.C:
-			o.tend()
+			o.tend(ctx)
 			if time.Since(forgotten) > forgetTime {
 				forgotten = time.Now()
 				if err := o.forget(); err != nil {
@@ -224,7 +228,7 @@ func (o *Outbox) work(ctx context.Context) error {
 }
 
 // tend does what is to be done now and then.
-func (o *Outbox) tend() {
+func (o *Outbox) tend(ctx context.Context) {
 	spool := o.spool.Load()
 	if err := spool.saveClock(); err != nil {
 		o.log.Warn("uploads may expire late", zap.Error(err))
@@ -236,7 +240,7 @@ func (o *Outbox) tend() {
 	}
 	for _, id := range slices.Collect(maps.Keys(o.failed)) {
 		delete(o.failed, id)
-		o.packOne(id)
+		o.packOne(ctx, id)
 	}
 	signal(o.more)
 }

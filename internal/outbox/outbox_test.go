@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -303,11 +302,11 @@ func TestExpiry(t *testing.T) {
 
 	opts = options(t, w.URL)
 	assert.NilError(t, os.MkdirAll(opts.Spool, 0o700))
-	s, err := openSpool(opts.Spool)
+	s, err := openSpool(opts.Spool, &redaction{})
 	assert.NilError(t, err)
 	s.started = s.started.Add(-time.Hour)
 	assert.NilError(t, s.close())
-	s, err = openSpool(opts.Spool)
+	s, err = openSpool(opts.Spool, &redaction{})
 	assert.NilError(t, err)
 	assert.Check(t, s.now() >= time.Hour && s.now() < 2*time.Hour, "%s", s.now())
 	assert.NilError(t, s.close())
@@ -321,62 +320,6 @@ func TestMissed(t *testing.T) {
 	o.Add(snapshot.ID{Time: time.Now(), Rule: "wakeup", Number: 7}.String(), func() { close(released) })
 	<-released
 	until(t, o, "count", func(Status) bool { return opts.Counts.Lost(LostMissed)["wakeup"] == 1 })
-}
-
-// TestKilled: whatever is killed, whenever, and with a target that fails now and then,
-// each snapshot arrives once.
-func TestKilled(t *testing.T) {
-	eachTarget(t, func(t *testing.T, opts *Options, to received) {
-		ids := store(t, opts.Snapshots, 60, 30<<10, "wakeup")
-		opts.Bandwidth = 2 << 20
-		opts.Log, opts.Guard, opts.Counts = nil, nil, nil
-		line, err := json.Marshal(opts)
-		assert.NilError(t, err)
-		kills := 0
-		for all := false; !all; kills++ {
-			assert.Assert(t, kills < 500)
-			cmd := exec.Command("/proc/self/exe", daemonRole, string(line))
-			cmd.Stderr = os.Stderr
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			assert.NilError(t, cmd.Start())
-			time.Sleep(100*time.Millisecond + rand.N(300*time.Millisecond))
-			if kills%2 == 0 { // the sender, too, at any place
-				killChildren(cmd.Process.Pid)
-				time.Sleep(rand.N(50 * time.Millisecond))
-			}
-			assert.NilError(t, cmd.Process.Kill())
-			_ = cmd.Wait()
-			all = !slices.ContainsFunc(ids, func(id string) bool { return !exists(filepath.Join(opts.Spool, doneDir, id)) })
-		}
-		t.Logf("killed %d times", kills)
-		assert.Check(t, kills > 2)
-		for _, id := range ids {
-			unpacked(t, to, opts, id)
-		}
-		if w, ok := to.(*webServer); ok {
-			w.set(func() {
-				for name, puts := range w.puts {
-					assert.Check(t, puts == 1, "%s came %d times", name, puts)
-				}
-			})
-		}
-	})
-}
-
-// killChildren kills the children of a process.
-func killChildren(pid int) {
-	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, f := range tasks {
-		more, _ := os.ReadFile(f)
-		list = append(append(list, ' '), more...)
-	}
-	for _, child := range strings.Fields(string(list)) {
-		var n int
-		if _, err := fmt.Sscan(child, &n); err == nil && n > 1 {
-			_ = syscall.Kill(n, syscall.SIGKILL)
-		}
-	}
 }
 
 // TestHangs: a server that never answers costs one attempt, and a sender that stands still
@@ -556,6 +499,36 @@ func TestResume(t *testing.T) {
 			assert.Check(t, err == nil && third == 0, "%v", err)
 		})
 	}
+}
+
+// TestResumeAnother: a pack that was made anew does not go on where another one of its name
+// was interrupted.
+func TestResumeAnother(t *testing.T) {
+	s := newSSHServer(t)
+	to, err := newTarget(&job{Target: s.url(), Credentials: s.key, KnownHosts: s.known, Stall: time.Minute})
+	assert.NilError(t, err)
+	defer to.close()
+	const size = 8 << 20
+	send := func(fill byte, most int64) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		data, sent := bytes.Repeat([]byte{fill}, size), int64(0)
+		o := &object{bytes: size, sha256: strings.Repeat(string(fill), 64)}
+		o.body = func(ctx context.Context, from int64) io.Reader {
+			return &body{ctx: ctx, in: bytes.NewReader(data[from:]), progress: func() {
+				if sent += chunk; sent > most {
+					cancel()
+				}
+			}}
+		}
+		_, err := to.put(ctx, "host/pack", o)
+		to.close()
+		return err
+	}
+	assert.Assert(t, send('a', size/2) != nil)
+	assert.NilError(t, send('b', 2*size))
+	data, ok := s.get(t, "host/pack")
+	assert.Check(t, ok && bytes.Equal(data, bytes.Repeat([]byte{'b'}, size)), "a mixture of both")
 }
 
 // TestBandwidth: the limit is kept.

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -29,7 +30,7 @@ func (o *Outbox) packAll(ctx context.Context) {
 		o.mu.Unlock()
 		switch {
 		case next.id != "":
-			o.packOne(next.id)
+			o.packOne(ctx, next.id)
 			next.done()
 		case rescan:
 			if err := o.find(ctx); err != nil {
@@ -52,9 +53,20 @@ func (o *Outbox) find(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		o.packOne(id)
+		o.packOne(ctx, id)
 	}
 	return nil
+}
+
+// countGone counts the snapshots of packs that were removed, as upload.redact has changed,
+// which cannot be packed again. find packs the others.
+func (o *Outbox) countGone(ids []string) {
+	for _, id := range ids {
+		if !exists(filepath.Join(o.opts.Snapshots, id)) {
+			o.opts.Counts.lose(LostMissed, id)
+			o.warn("snapshot not sent: it was removed before it was packed anew", zap.String("snapshot", id))
+		}
+	}
 }
 
 func (o *Outbox) stored() (map[string]bool, error) {
@@ -80,16 +92,21 @@ func (o *Outbox) forget() error {
 }
 
 // packOne packs a snapshot that is not known. It is tried again if that fails.
-func (o *Outbox) packOne(id string) {
+func (o *Outbox) packOne(ctx context.Context, id string) {
 	spool := o.spool.Load()
 	if spool.known(id) {
 		return
 	}
 	dir := filepath.Join(o.opts.Snapshots, id)
-	dropped, err := spool.add(dir, id, limits{o.opts.Quota, o.free.Load()})
+	dropped, err := spool.add(ctx, dir, id, limits{o.opts.Quota, o.free.Load()})
 	if errors.Is(err, errNoRoom) {
 		err = spool.mark(id)
 		dropped = append(dropped, id)
+	}
+	if errors.Is(err, errNotRedacted) {
+		o.opts.Counts.lose(LostRedaction, id)
+		o.warn("snapshot not sent: it cannot be redacted", zap.String("snapshot", id), zap.Error(err))
+		err = spool.mark(id)
 	}
 	for _, id := range dropped {
 		o.opts.Counts.lose(LostQuota, id)
@@ -98,6 +115,7 @@ func (o *Outbox) packOne(id string) {
 	switch {
 	case err == nil:
 		signal(o.more)
+	case ctx.Err() != nil: // the next one finds it in the store
 	case errors.Is(err, fs.ErrNotExist) && !exists(dir):
 		o.opts.Counts.lose(LostMissed, id)
 		o.warn("snapshot not sent: it was removed before it was packed", zap.String("snapshot", id))
@@ -105,4 +123,20 @@ func (o *Outbox) packOne(id string) {
 		o.failed[id] = true
 		o.warn("pack a snapshot for its upload", zap.String("snapshot", id), zap.Error(err), zap.Duration("retry", retryTime))
 	}
+}
+
+// limitedWriter fails instead of filling a disk.
+type limitedWriter struct {
+	w    io.Writer
+	left int64
+}
+
+// Write implements io.Writer.
+func (l *limitedWriter) Write(b []byte) (int, error) {
+	if int64(len(b)) > l.left {
+		return 0, errNoRoom
+	}
+	n, err := l.w.Write(b)
+	l.left -= int64(n)
+	return n, err
 }

@@ -35,6 +35,7 @@ const Verb = "tailcam-upload"
 type job struct {
 	Spool, Target               string
 	Host                        string // directory of this machine below the target
+	Redaction                   string // of the packs to be sent; others are left alone
 	Credentials, KnownHosts, CA string // paths; empty: none
 	S3Endpoint, S3Region        string
 	Bandwidth                   int64         // bytes a second; 0: no limit
@@ -152,6 +153,9 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
+// redaction is what names packs; it redacts none.
+func (s *sender) redaction() *redaction { return &redaction{tag: s.job.Redaction} }
+
 // list reads the queue, the oldest first.
 func (s *sender) list() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.job.Spool, queueDir)) // sorted
@@ -160,7 +164,7 @@ func (s *sender) list() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if _, ok := idOf(e.Name()); ok {
+		if _, ok := s.redaction().idOf(e.Name()); ok {
 			names = append(names, e.Name())
 		}
 	}
@@ -185,7 +189,7 @@ func (s *sender) pause(id string, err error) {
 
 // one sends one pack. One that fails is tried again when the others have had their turn.
 func (s *sender) one(ctx context.Context, name string) {
-	id, _ := idOf(name)
+	id, _ := s.redaction().idOf(name)
 	f, err := os.Open(filepath.Join(s.job.Spool, queueDir, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return // dropped
@@ -199,7 +203,7 @@ func (s *sender) one(ctx context.Context, name string) {
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil || unix.Fstat(int(f.Fd()), &st) != nil || st.Nlink == 0 {
 		return // being dropped
 	}
-	spool := spool{dir: s.job.Spool}
+	spool := spool{dir: s.job.Spool, redact: s.redaction()}
 	r := report{Sent: id, Bytes: st.Size}
 	if !exists(spool.done(id)) { // else the sender before this one had just sent it
 		if r.Existed, err = s.put(ctx, name, f, st.Size); err != nil {

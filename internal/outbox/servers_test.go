@@ -31,6 +31,10 @@ import (
 type received interface {
 	// get returns the contents of a file, and whether it is there.
 	get(t *testing.T, name string) ([]byte, bool)
+	// counting counts how often each file becomes whole from now on, by its name below dir.
+	counting(t *testing.T, dir string) (count func() map[string]int)
+	// trouble lets the server fail at random until it is called again.
+	trouble(t *testing.T) (end func())
 }
 
 // webServer stores what is PUT, whole or not at all. It counts each that it has stored.
@@ -108,12 +112,13 @@ type s3Server struct {
 	*httptest.Server
 	backend *s3mem.Backend
 	mu      sync.Mutex
-	sent    int64 // bytes of bodies
+	puts    map[string]int // by path
+	sent    int64          // bytes of bodies
 	fail    func(r *http.Request) bool
 }
 
 func newS3Server(t *testing.T) *s3Server {
-	s := &s3Server{backend: s3mem.New()}
+	s := &s3Server{backend: s3mem.New(), puts: map[string]int{}}
 	assert.NilError(t, s.backend.CreateBucket("slow"))
 	handler := gofakes3.New(s.backend).Server()
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -127,7 +132,14 @@ func newS3Server(t *testing.T) *s3Server {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		handler.ServeHTTP(w, r)
+		answer := &answer{ResponseWriter: w, status: http.StatusOK}
+		handler.ServeHTTP(answer, r)
+		part, completed := r.URL.Query().Has("partNumber"), r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
+		if (r.Method == http.MethodPut && !part || completed) && answer.status/100 == 2 {
+			s.mu.Lock()
+			s.puts[r.URL.Path]++
+			s.mu.Unlock()
+		}
 	}))
 	t.Cleanup(s.Server.Close)
 	t.Setenv("AWS_ACCESS_KEY_ID", "the-key-id")
@@ -200,28 +212,39 @@ func newSSHServer(t *testing.T) *sshServer {
 
 func (s *sshServer) url() string { return "sftp://" + s.user + "@" + s.address + string(s.localDir) }
 
+// start starts sshd, and waits until it listens.
 func (s *sshServer) start(t *testing.T) {
+	t.Helper()
+	assert.NilError(t, s.tryStart())
+}
+
+func (s *sshServer) tryStart() error {
 	var log bytes.Buffer
 	// It wants /run/sshd, which its package's service makes.
 	s.cmd = exec.Command("sh", "-c", "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec "+sshd+` -D -e -f "$0"`, s.config)
 	s.cmd.Stderr = &log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: syscall.CLONE_NEWNS}
-	assert.NilError(t, s.cmd.Start())
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", s.address)
 		if err == nil {
-			c.Close()
-			return
+			return c.Close()
 		}
 		if time.Now().After(end) {
 			s.stop()
-			t.Fatalf("sshd does not listen: %v\n%s", err, strings.TrimSpace(log.String()))
+			return fmt.Errorf("sshd does not listen: %w\n%s", err, strings.TrimSpace(log.String()))
 		}
 	}
 }
 
-// stop ends sshd and its connections.
+// stop ends sshd and its connections, each of which has a session of its own.
 func (s *sshServer) stop() {
+	pids := descendants(s.cmd.Process.Pid)
 	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 	_ = s.cmd.Wait()
 }

@@ -61,7 +61,9 @@ func (t *sftpTarget) send(ctx context.Context, name string, o *object) (bool, er
 	if err := t.client.MkdirAll(path.Dir(name)); err != nil {
 		return false, fmt.Errorf("create %s: %w", path.Dir(name), err)
 	}
-	part := name + partExt
+	// Of this very file: one that was packed anew, of a snapshot that has changed or redacted
+	// again, must not go on where another was.
+	part := name + "." + o.sha256[:min(len(o.sha256), 16)] + partExt
 	if err := t.upload(ctx, part, o); err != nil {
 		return false, fmt.Errorf("write %s: %w", part, err)
 	}

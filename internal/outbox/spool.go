@@ -2,9 +2,9 @@ package outbox
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,7 +23,7 @@ import (
 // that each step is one rename or one unlink.
 const (
 	tmpDir   = "tmp"   // being packed; emptied at the start
-	queueDir = "queue" // ID.tailcam: to be sent. Its modification time is the spool's own clock, see now.
+	queueDir = "queue" // ID.tailcam, or ID.redacted-KINDS.tailcam: to be sent. Its modification time is the spool's own clock, see now.
 	doneDir  = "done"  // ID, empty: sent or lost. Kept as long as the snapshot is.
 )
 
@@ -45,6 +45,8 @@ type waiting struct {
 type spool struct {
 	dir     string
 	lock    *os.File
+	redact  *redaction
+	before  []string      // snapshots whose packs were removed by openSpool, as they were redacted otherwise
 	base    time.Duration // the clock at the start
 	started time.Time
 
@@ -54,8 +56,10 @@ type spool struct {
 	bytes int64
 }
 
-func openSpool(dir string) (*spool, error) {
-	s := &spool{dir: dir, started: time.Now(), queue: map[string]waiting{}}
+// openSpool opens a spool whose packs are redacted as r says. It removes others, which are
+// never sent.
+func openSpool(dir string, r *redaction) (*spool, error) {
+	s := &spool{dir: dir, redact: r, started: time.Now(), queue: map[string]waiting{}}
 	for _, d := range []string{"", tmpDir, queueDir, doneDir} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, fmt.Errorf("open the spool: %w", err)
@@ -70,7 +74,10 @@ func openSpool(dir string) (*spool, error) {
 	}
 	left, err := os.ReadDir(filepath.Join(dir, tmpDir))
 	for _, e := range left {
-		err = errors.Join(err, os.Remove(filepath.Join(dir, tmpDir, e.Name())))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, tmpDir, e.Name())))
+	}
+	if err == nil {
+		err = s.removeOthers()
 	}
 	if err == nil {
 		_, err = s.reconcile()
@@ -97,8 +104,10 @@ func (s *spool) saveClock() error {
 	return errors.Join(f.Close(), os.Chtimes(name, t, t))
 }
 
-func (s *spool) queued(id string) string { return filepath.Join(s.dir, queueDir, id+pack.Ext) }
-func (s *spool) done(id string) string   { return filepath.Join(s.dir, doneDir, id) }
+func (s *spool) queued(id string) string {
+	return filepath.Join(s.dir, queueDir, s.redact.fileName(id))
+}
+func (s *spool) done(id string) string { return filepath.Join(s.dir, doneDir, id) }
 
 // known reports whether a snapshot waits, was sent or was lost.
 func (s *spool) known(id string) bool {
@@ -157,7 +166,7 @@ func (s *spool) reconcile() (gone []string, err error) {
 	}
 	there := map[string]bool{}
 	for _, e := range entries {
-		id, ok := idOf(e.Name())
+		id, ok := s.redact.idOf(e.Name())
 		st, err := e.Info()
 		if !ok || err != nil || !st.Mode().IsRegular() {
 			continue // not ours, or gone
@@ -178,13 +187,6 @@ func (s *spool) reconcile() (gone []string, err error) {
 	return gone, nil
 }
 
-// idOf returns the snapshot of a pack's file name.
-func idOf(name string) (string, bool) {
-	id := name[:len(name)-len(filepath.Ext(name))]
-	parsed, err := snapshot.ParseID(id)
-	return id, err == nil && parsed.String() == id && filepath.Ext(name) == pack.Ext
-}
-
 // ruleOf returns the rule of a snapshot.
 func ruleOf(id string) string {
 	parsed, err := snapshot.ParseID(id)
@@ -198,12 +200,17 @@ func ruleOf(id string) string {
 type limits struct{ quota, minFree int64 }
 
 // add packs a snapshot's directory. It returns those that had to go for it: errNoRoom
-// means that this one had to.
-func (s *spool) add(dir, id string, l limits) (dropped []string, err error) {
+// means that this one had to, errNotRedacted that nothing of it may be sent.
+func (s *spool) add(ctx context.Context, dir, id string, l limits) (dropped []string, err error) {
 	raw, err := treeSize(dir)
 	if err != nil {
 		return nil, err
 	}
+	copied, err := s.redact.room(dir, raw)
+	if err != nil {
+		return nil, err
+	}
+	raw += copied
 	for {
 		free, err := s.free(l)
 		if err != nil {
@@ -222,7 +229,10 @@ func (s *spool) add(dir, id string, l limits) (dropped []string, err error) {
 	if err != nil {
 		return dropped, err
 	}
-	size, err := s.pack(dir, id, min(free, l.quota))
+	if free -= copied; free < 0 {
+		return dropped, errNoRoom
+	}
+	size, err := s.pack(ctx, dir, id, min(free, l.quota))
 	defer os.Remove(filepath.Join(s.dir, tmpDir, id)) //nolint:errcheck // it is gone if all went well
 	if err != nil {
 		return dropped, err
@@ -269,13 +279,18 @@ func treeSize(dir string) (total int64, err error) {
 	return total, err
 }
 
-func (s *spool) pack(dir, id string, most int64) (int64, error) {
+func (s *spool) pack(ctx context.Context, dir, id string, most int64) (int64, error) {
+	dir, summary, remove, err := s.redact.copy(ctx, dir, filepath.Join(s.dir, tmpDir))
+	if err != nil {
+		return 0, err
+	}
+	defer remove()
 	f, err := os.OpenFile(filepath.Join(s.dir, tmpDir, id), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return 0, err
 	}
 	w := &limitedWriter{w: f, left: most}
-	_, err = pack.Write(w, dir)
+	_, err = pack.WriteRedacted(w, dir, summary)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -296,22 +311,6 @@ func (s *spool) commit(id string, w waiting) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// limitedWriter fails instead of filling a disk.
-type limitedWriter struct {
-	w    io.Writer
-	left int64
-}
-
-// Write implements io.Writer.
-func (l *limitedWriter) Write(b []byte) (int, error) {
-	if int64(len(b)) > l.left {
-		return 0, errNoRoom
-	}
-	n, err := l.w.Write(b)
-	l.left -= int64(n)
-	return n, err
 }
 
 // dropOne removes the oldest pack of the rule that takes most, so that a noisy rule does

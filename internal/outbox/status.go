@@ -26,10 +26,12 @@ const (
 	LostQuota   = "upload_quota"   // more waited than the spool may hold
 	LostExpired = "upload_expired" // waited for too long
 	LostMissed  = "upload_missed"  // the snapshot was removed before it was packed
+
+	LostRedaction = "upload_not_redacted" // could not be redacted
 )
 
 // Causes lists them.
-var Causes = []string{LostQuota, LostExpired, LostMissed}
+var Causes = []string{LostQuota, LostExpired, LostMissed, LostRedaction}
 
 // Counts are what became of packs. They may be shared by outboxes, one after the other.
 type Counts struct {

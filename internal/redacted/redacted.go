@@ -136,7 +136,7 @@ func (c *copier) trace(ctx context.Context, dst, src string) error {
 
 // read reads a JSON document. A file that is missing is empty.
 func read(path string) (v any, err error) {
-	data, err := snapshot.ReadFile(path, maxFile)
+	data, err := snapshot.ReadDocument(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]any{}, nil
 	}
@@ -200,15 +200,16 @@ func ParseKinds(list []string) ([]redact.Kind, error) {
 		case slices.Contains(redact.Kinds, k):
 			kinds = append(kinds, k)
 		default:
-			return nil, fmt.Errorf("unknown kind %q: must be usual, all, or some of %s", name, joined(redact.Kinds))
+			return nil, fmt.Errorf("unknown kind %q: must be usual, all, or some of %s", name, KindNames())
 		}
 	}
 	return kinds, nil
 }
 
-func joined(kinds []redact.Kind) string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
+// KindNames lists the kinds that ParseKinds takes.
+func KindNames() string {
+	names := make([]string, len(redact.Kinds))
+	for i, k := range redact.Kinds {
 		names[i] = string(k)
 	}
 	return strings.Join(names, ", ")

@@ -88,23 +88,29 @@ func TestHTML(t *testing.T) {
 // browse opens a page in a browser that has no network, and returns what it made of it.
 func browse(t *testing.T, page []byte, fragment string) string {
 	t.Helper()
+	return string(inBrowser(t, page, fragment, "--dump-dom"))
+}
+
+// inBrowser opens a page in a browser that has no network, and returns what that prints.
+func inBrowser(t *testing.T, page []byte, fragment string, flags ...string) []byte {
+	t.Helper()
 	browser, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("needs a browser (apt install chromium)")
 	}
 	file := filepath.Join(t.TempDir(), "page.html")
 	assert.NilError(t, os.WriteFile(file, page, 0o600))
-	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+file+fragment)
+	cmd := exec.CommandContext(t.Context(), browser, append(append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--user-data-dir=" + t.TempDir()}, flags...), "file://"+file+fragment)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
 	}
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
-	dom, err := cmd.Output()
+	out, err := cmd.Output()
 	assert.NilError(t, err, "chromium: %v\n%s", err, complaints.String())
-	return string(dom)
+	return out
 }
 
 // drawnBar is a bar of the time line as the browser has it.

@@ -23,6 +23,7 @@ type bounds struct {
 	output int64         // bytes
 	cgroup int           // descriptor of the cgroup that all are in; 0: none
 	ofRule [2]bool       // cpu, memory: what the rule's limits leave
+	report bool          // what is used is reported, for limits of all actions
 }
 
 // What watch says is exceeded.
@@ -85,7 +86,7 @@ func (b bounds) exceeded(what string) string {
 
 // args passes the limits to a supervisor.
 func (b bounds) args() []string {
-	return []string{strconv.FormatInt(int64(b.cpu), 10), strconv.FormatInt(b.memory, 10)}
+	return []string{strconv.FormatInt(int64(b.cpu), 10), strconv.FormatInt(b.memory, 10), strconv.FormatBool(b.report)}
 }
 
 func parseBounds(args []string) (bounds, error) {
@@ -97,7 +98,11 @@ func parseBounds(args []string) (bounds, error) {
 	if err != nil {
 		return bounds{}, fmt.Errorf("memory: %w", err)
 	}
-	return bounds{cpu: time.Duration(cpu), memory: memory}, nil
+	report, err := strconv.ParseBool(args[2])
+	if err != nil {
+		return bounds{}, fmt.Errorf("report: %w", err)
+	}
+	return bounds{cpu: time.Duration(cpu), memory: memory, report: report}, nil
 }
 
 // boundsPoll is how often the use of an action is compared with its limits.
@@ -106,22 +111,35 @@ const boundsPoll = 200 * time.Millisecond
 // maxWatched bounds the processes that are looked at each time.
 const maxWatched = maxProcesses
 
-// watch says once which limit the descendants exceed.
-func (b bounds) watch(over chan<- string) {
-	if b.cpu <= 0 && b.memory <= 0 {
+// watch says once which limit the descendants exceed, and until then reports what they use,
+// if that is wanted.
+func (b bounds) watch(over chan<- string, report *os.File) {
+	if b.cpu <= 0 && b.memory <= 0 && !b.report {
 		return
 	}
 	for range time.Tick(boundsPoll) {
 		pids := tree(os.Getpid())
-		if b.cpu > 0 && b.cpuTime(pids) > b.cpu {
+		cpu, memory := b.cpuTime(pids), memory(pids)
+		if b.cpu > 0 && cpu > b.cpu {
 			over <- overCPU
 			return
 		}
-		if b.memory > 0 && memory(pids) > b.memory {
+		if b.memory > 0 && memory > b.memory {
 			over <- overMemory
 			return
 		}
+		if b.report && writable(report) {
+			fmt.Fprintf(report, "uses %d %d\n", cpu, memory)
+		}
 	}
+}
+
+// writable reports whether a pipe takes a line without a wait: a daemon that stands still
+// must not keep limits from being watched.
+func writable(f *os.File) bool {
+	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLOUT}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1 && fds[0].Revents&unix.POLLOUT != 0
 }
 
 // cpuTime is that of the cgroup, which no process can hide, or else of the descendants.

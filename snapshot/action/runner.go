@@ -26,6 +26,8 @@ type Options struct {
 	MaxOutput   int64         // bytes kept of an action's output; 0: 1 MiB
 	MaxCPU      time.Duration // CPU time of one action; 0: no limit. Needs Supervisor
 	MaxMemory   int64         // bytes of one action; 0: no limit. Needs Supervisor
+	TotalCPU    float64       // share of the time of all CPUs that all actions may use; 0: no limit. Needs Supervisor
+	TotalMemory int64         // bytes of all actions; 0: no limit. Needs Supervisor
 	Timeout     time.Duration // default time limit; 0: 30s
 	Grace       time.Duration // from SIGTERM to SIGKILL; 0: 5s
 	StopTimeout time.Duration // time that running actions get when stopping; 0: 10s
@@ -88,6 +90,7 @@ type Runner struct {
 	kill    chan struct{}
 	workers sync.WaitGroup
 	cgroups atomic.Uint64 // cgroups so far
+	totals  totals
 
 	mu          sync.Mutex // guards what follows
 	concurrency int
@@ -133,6 +136,7 @@ func New(o Options) *Runner {
 	for _, m := range r.stats.counters() {
 		*m = map[string]uint64{}
 	}
+	r.totals.set(o.TotalCPU, o.TotalMemory, o.Cgroup)
 	return r
 }
 
@@ -173,9 +177,10 @@ func (r *Runner) allowLocked(it *Item, now time.Time, peek bool) bool {
 	return ok
 }
 
-// Set changes Concurrency, Queue, MaxOutput, MaxCPU and MaxMemory. Jobs that run or wait
-// already stay.
+// Set changes Concurrency, Queue and the limits. Jobs that run or wait already stay; those
+// of all actions hold for them, too, if there were some when they began.
 func (r *Runner) Set(o *Options) {
+	r.totals.set(o.TotalCPU, o.TotalMemory, r.opts.Cgroup)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.concurrency, r.queue = o.Concurrency, o.Queue

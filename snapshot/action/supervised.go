@@ -29,6 +29,9 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b 
 		return fmt.Errorf("start: %w", err)
 	}
 	defer orders.Close()
+	b.report = r.totals.limited()
+	use := r.totals.begin()
+	defer r.totals.end(use)
 	args := append(append([]string{"tailcam", Verb}, credentialArgs(id)...), b.args()...)
 	cmd.ExtraFiles = []*os.File{childReport, childOrders}
 	own := r.newCgroup(b)
@@ -50,7 +53,7 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b 
 	}
 	said := make(chan error, 1)
 	go func() {
-		said <- r.opts.Guard.Do(guard.Action, func() error { return readReport(reports, res) })
+		said <- r.opts.Guard.Do(guard.Action, func() error { return r.readReport(reports, res, use) })
 	}()
 	exited := make(chan struct{})
 	go func() {
@@ -60,9 +63,10 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b 
 
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	timedOut, stopped := false, false
+	timedOut, stopped, over := false, false, ""
 	select {
 	case <-exited:
+	case over = <-use.over: // at once, as what it exceeds
 	case <-timer.C:
 		timedOut = true
 	case <-r.kill:
@@ -87,6 +91,9 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b 
 		err = errors.Join(<-said, errUnkillable)
 	}
 	res.TimedOut, res.Stopped = timedOut, stopped
+	if over != "" {
+		res.Over = over
+	}
 	return err
 }
 
@@ -103,10 +110,18 @@ func (r *Runner) endCgroup(g *cgroup, res *Result) {
 var errUnkillable = errors.New("stuck in the kernel: SIGKILL has no effect")
 
 // readReport reads a supervisor's report until EOF.
-func readReport(f *os.File, res *Result) error {
+func (r *Runner) readReport(f *os.File, res *Result, use *usage) error {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		word, rest, _ := strings.Cut(lines.Text(), " ")
+		if word == "uses" {
+			var cpu, memory int64
+			if _, err := fmt.Sscan(rest, &cpu, &memory); err != nil {
+				return fmt.Errorf("the supervisor said %q", lines.Text())
+			}
+			r.totals.uses(use, time.Duration(cpu), memory, time.Now())
+			continue
+		}
 		n, err := strconv.Atoi(rest)
 		switch {
 		case word == "error":

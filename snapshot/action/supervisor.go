@@ -53,7 +53,7 @@ func Supervise(args []string) int {
 }
 
 func supervise(args []string, report *os.File) error {
-	if len(args) < 8 {
+	if len(args) < 9 {
 		return errors.New("the supervisor is internal: it is started by the daemon")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -63,7 +63,7 @@ func supervise(args []string, report *os.File) error {
 	if err != nil {
 		return err
 	}
-	limits, err := parseBounds(args[3:5])
+	limits, err := parseBounds(args[3:6])
 	if err != nil {
 		return err
 	}
@@ -81,23 +81,23 @@ func supervise(args []string, report *os.File) error {
 		return err
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Credential: credential}
-	if args[5] == "true" {
+	if args[6] == "true" {
 		syscall.CloseOnExec(cgroupFD)
 		attr.UseCgroupFD, attr.CgroupFD, limits.cgroup = true, cgroupFD, cgroupFD
 	}
-	pid, err := syscall.ForkExec(args[6], args[7:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
+	pid, err := syscall.ForkExec(args[7], args[8:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
 		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr,
 	})
 	restore()
 	if err != nil {
-		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[6], Err: err})
+		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[7], Err: err})
 	}
 	fmt.Fprintf(report, "started %d\n", pid)
 	ended := make(chan syscall.WaitStatus, 1)
 	none := make(chan struct{})
 	go reap(pid, ended, none)
 	over := make(chan string, 1)
-	go limits.watch(over)
+	go limits.watch(over, report)
 
 	select {
 	case status := <-ended:

@@ -93,6 +93,31 @@ func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint6
 	return c.events, err
 }
 
+// PlainBytes returns how large the streams of a trace are, in bytes, where Copy has written
+// them: not compressed.
+func PlainBytes(dir string) (total int64, err error) {
+	dir = filesOf(dir)
+	m, _, err := readMetadata(filepath.Join(dir, "metadata"))
+	if err != nil {
+		return 0, fmt.Errorf("read trace: %w", err)
+	}
+	if m.bytes > 0 {
+		return int64(min(m.bytes, math.MaxInt64)), nil
+	}
+	names, err := streamFiles(dir)
+	if err != nil {
+		return 0, fmt.Errorf("read trace: %w", err)
+	}
+	for _, name := range names {
+		st, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			return 0, fmt.Errorf("read trace: %w", err)
+		}
+		total += st.Size()
+	}
+	return total, nil
+}
+
 // copier copies one stream after the other.
 type copier struct {
 	ctx     context.Context

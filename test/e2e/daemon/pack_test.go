@@ -26,14 +26,7 @@ import (
 func TestPackRedacted(t *testing.T) {
 	needRoot(t)
 	const last = 300 * time.Millisecond
-	dir := publicDir(t, "")
-	shell, file := filepath.Join(dir, "acmebillingd"), filepath.Join(dir, "acme-invoices.db")
-	data, err := os.ReadFile("/bin/dash")
-	assert.NilError(t, err)
-	assert.NilError(t, os.WriteFile(shell, data, 0o755))
-	assert.NilError(t, os.WriteFile(file, []byte("one\n"), 0o600))
-	secrets := []string{"acmebillingd", "acme-invoices.db", "acme-argument-hunter22", "/home/annabel/ledger", "annabel", "10.77.66.55"}
-	pid := background(t, shell, "-c", "while :; do read x <"+file+"; sleep 0.02; done", "acme-argument-hunter22", "/home/annabel/ledger", "10.77.66.55")
+	dir, pid, secrets := secretive(t)
 	d := start(t, rulesFile(napRule("nap", newUID())), "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
 	time.Sleep(2 * last)
 
@@ -62,6 +55,21 @@ func TestPackRedacted(t *testing.T) {
 	assert.Check(t, is.Len(b.Path, len(a.Path)))
 	assert.Check(t, is.Contains(b.Verdict, b.Task.Called()))
 	t.Logf("%s\n%s", a.Verdict, b.Verdict)
+}
+
+// secretive runs a program, until the test ends, that has names of which none may be found
+// where names were redacted, and returns its directory.
+func secretive(t *testing.T) (dir string, pid int, secrets []string) {
+	t.Helper()
+	dir = publicDir(t, "")
+	shell, file := filepath.Join(dir, "acmebillingd"), filepath.Join(dir, "acme-invoices.db")
+	data, err := os.ReadFile("/bin/dash")
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(shell, data, 0o755))
+	assert.NilError(t, os.WriteFile(file, []byte("one\n"), 0o600))
+	secrets = []string{"acmebillingd", "acme-invoices.db", "acme-argument-hunter22", "/home/annabel/ledger", "annabel", "10.77.66.55"}
+	pid = background(t, shell, "-c", "while :; do read x <"+file+"; sleep 0.02; done", "acme-argument-hunter22", "/home/annabel/ledger", "10.77.66.55")
+	return dir, pid, secrets
 }
 
 // secretsIn unpacks a pack, and lists the secrets in its files and their names; other

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +85,47 @@ func TestUpload(t *testing.T) {
 	disk.ioctl(fiThaw)
 	d = run()
 	arrives(late)
+}
+
+// TestUploadRedacted: with upload.redact, what arrives has none of the names that the
+// snapshot has, also what had been packed before it was set.
+func TestUploadRedacted(t *testing.T) {
+	needRoot(t)
+	dir, pid, secrets := secretive(t)
+	h := newHome(t, rulesFile(napRule("nap", newUID())))
+	host, err := os.Hostname()
+	assert.NilError(t, err)
+	target := filepath.Join(dir, "archive")
+	config := filepath.Join(h.dir, "tailcam.yaml")
+	upload := func(redact string) {
+		writeFile(t, config, "upload: {target: 'file://"+target+"', spool: "+filepath.Join(h.dir, "spool")+", redact: "+redact+"}\n", 0o644)
+	}
+	upload("off")
+	d := h.start(t, "--config", config, "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
+	taken := func() string {
+		time.Sleep(time.Second)
+		var s struct{ ID string }
+		text := d.ok("snapshot", "-o", "json", "--pid", strconv.Itoa(pid), "--last", "300ms")
+		assert.NilError(t, json.Unmarshal([]byte(text), &s), "%s", text)
+		return s.ID
+	}
+	arrives := func(name string) string {
+		file := filepath.Join(target, outbox.HostDir(host), name+".tailcam")
+		eventually(t, name+" arrives", func() bool { _, err := os.Stat(file); return err == nil })
+		return file
+	}
+	waits := taken() // the directory is not there yet
+	eventually(t, "it waits", func() bool { u := d.status().Upload; return u.Waiting == 1 && u.Failed > 0 })
+	upload("[users, commands, arguments, files, addresses, hosts, places, labels]") // as usual
+	d.reload(reloaded)
+	assert.NilError(t, os.Mkdir(target, 0o755))
+	assert.Check(t, is.Len(secretsIn(t, arrives(waits+".redacted-usual"), secrets), 0))
+	assert.Check(t, is.Len(secretsIn(t, arrives(taken()+".redacted-usual"), secrets), 0))
+	upload("off")
+	d.reload(reloaded)
+	assert.Check(t, is.DeepEqual(secretsIn(t, arrives(taken()), secrets), secrets), "the search must find them where they are")
+	all, err := os.ReadDir(filepath.Join(target, outbox.HostDir(host)))
+	assert.Check(t, err == nil && len(all) == 3, "%v", all)
 }
 
 // alive reports whether a process exists and is no zombie.
