@@ -60,7 +60,8 @@ func (d *daemon) upload(id string) func() {
 
 // snapshotURL is where a snapshot is sent to; empty: nowhere, or nowhere to link to.
 func (d *daemon) snapshotURL(id string) string {
-	return outbox.Link(d.now.Load().Upload.Target, d.host, id)
+	u := &d.now.Load().Upload
+	return outbox.Link(u.Target, d.host, id, u.Redact)
 }
 
 // uploadStatus returns nil if nothing is sent.

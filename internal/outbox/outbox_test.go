@@ -22,6 +22,7 @@ import (
 	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/pack"
+	"github.com/tailcam/tailcam/internal/redact"
 	"github.com/tailcam/tailcam/snapshot"
 )
 
@@ -425,7 +426,8 @@ func TestParse(t *testing.T) {
 		"s3://slow/a": "s3://slow/a/web_1/ID.tailcam", "https://x:8443/a%20b/": "https://x:8443/a%20b/web_1/ID.tailcam", "http://x": "http://x/web_1/ID.tailcam",
 		"sftp://u@x:22/a": "", "file:///a": "", "": "", "https://u:secret@x/": "",
 	} {
-		assert.Equal(t, Link(target, "web/1", "ID"), want, target)
+		assert.Equal(t, Link(target, "web/1", "ID", nil), want, target)
+		assert.Equal(t, Link(target, "web/1", "ID", redact.Usual), strings.Replace(want, "ID.", "ID.redacted-usual.", 1), target)
 	}
 }
 

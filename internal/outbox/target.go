@@ -14,7 +14,7 @@ import (
 
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
-	"github.com/tailcam/tailcam/internal/pack"
+	"github.com/tailcam/tailcam/internal/redact"
 )
 
 // Kinds of targets, which are schemes of URLs.
@@ -53,12 +53,12 @@ func Parse(target string) (*url.URL, error) {
 
 // Link returns the URL that a snapshot of a host has at a target, for those that people and
 // programs elsewhere can open: http, https and s3; empty: it has none.
-func Link(target, host, id string) string {
+func Link(target, host, id string, redacted []redact.Kind) string {
 	u, err := Parse(target)
 	if err != nil || u.Scheme == kindFile || u.Scheme == kindSFTP {
 		return ""
 	}
-	return u.JoinPath(HostDir(host), id+pack.Ext).String()
+	return u.JoinPath(HostDir(host), newRedaction(redacted, nil).fileName(id)).String()
 }
 
 // object is one pack on its way.
