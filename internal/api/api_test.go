@@ -332,7 +332,7 @@ func TestPeerIsLogged(t *testing.T) {
 	assert.NilError(t, err)
 	cancel()
 	assert.NilError(t, <-done)
-	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because", "pid": int64(0), "tid": int64(0)}
+	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because", "pid": int64(0), "tid": int64(0), "self": false}
 	for _, entry := range logs.All() {
 		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "snapshot requested" && diff == "" {
 			return

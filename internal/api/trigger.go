@@ -42,7 +42,9 @@ func (s *server) trigger(w http.ResponseWriter, r *http.Request) {
 	if !s.mayTrigger(w, r) {
 		return
 	}
-	s.log.Info("snapshot requested", append(peerFields(r.Context()), zap.String("reason", req.Reason), zap.Int("pid", req.PID), zap.Int("tid", req.TID))...)
+	req.Caller = peerPID(r.Context())
+	s.log.Info("snapshot requested", append(peerFields(r.Context()),
+		zap.String("reason", req.Reason), zap.Int("pid", req.PID), zap.Int("tid", req.TID), zap.Bool("self", req.Self))...)
 	done, err := s.backend.Trigger(r.Context(), &req)
 	switch {
 	case errors.Is(err, ErrBadTrigger):

@@ -340,9 +340,13 @@ type TriggerRequest struct {
 	Reason string `json:"reason,omitempty"`
 	PID    int    `json:"pid,omitempty"`     // its first thread, unless TID is another
 	TID    int    `json:"tid,omitempty"`     // of any process
+	Self   bool   `json:"self,omitempty"`    // TID is one of the caller's, as gettid() numbers it there; 0: its first
 	Last   string `json:"last,omitempty"`    // a duration; empty: 1s
 	After  string `json:"after,omitempty"`   // recorded beyond the trigger; empty: 0s
 	NoWait bool   `json:"no_wait,omitempty"` // reply with the id alone, before it is taken
+
+	// Caller is the process that asks, as the kernel reports it: the server fills it in.
+	Caller int `json:"-"`
 }
 
 // Triggered is a snapshot that was taken, or that is being taken.

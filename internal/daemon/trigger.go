@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 		return fmt.Errorf("%w: %w", api.ErrBadTrigger, fmt.Errorf(format, args...))
 	}
 	t := &snapshot.Trigger{Reason: req.Reason, Last: defaultLast}
-	named := req.PID != 0 || req.TID != 0
+	named := req.PID != 0 || req.TID != 0 || req.Self
 	for _, f := range []struct {
 		name, text string
 		to         *time.Duration
@@ -76,11 +77,14 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 	case !named:
 		return t, nil
 	}
-	tid := req.TID
-	if tid == 0 {
-		tid = req.PID
+	pid, tid := req.PID, cmp.Or(req.TID, req.PID)
+	if req.Self {
+		var err error
+		if pid, tid, err = d.callersThread(req); err != nil {
+			return nil, bad("self: %w", err)
+		}
 	}
-	th, err := d.hosts.Thread(req.PID, tid)
+	th, err := d.hosts.Thread(pid, tid)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, bad("no %w", err)
@@ -89,6 +93,24 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 	}
 	t.Target = target(&th)
 	return t, nil
+}
+
+// callersThread finds the thread that the caller names as it knows itself, perhaps in another
+// pid namespace.
+func (d *daemon) callersThread(req *api.TriggerRequest) (pid, tid int, err error) {
+	switch {
+	case req.PID != 0:
+		return 0, 0, errors.New("cannot be combined with pid: the process is the caller's")
+	case req.Caller <= 0:
+		return 0, 0, errors.New("the kernel does not say which process the caller is: name its thread as the daemon's pid namespace numbers it, without self")
+	case req.TID == 0:
+		return req.Caller, req.Caller, nil
+	}
+	tid = d.hosts.HostThread(req.Caller, req.TID)
+	if tid == 0 {
+		return 0, 0, fmt.Errorf("process %d, which opened the connection, has no thread that it knows as %d", req.Caller, req.TID)
+	}
+	return req.Caller, tid, nil
 }
 
 // target is what is known of a thread at a trigger.

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == slow.Verb {
 		os.Exit(slow.Main(os.Args[2:])) // a child of the slow disk
 	}
+	if len(os.Args) == 3 && os.Args[1] == slowThreadVerb {
+		os.Exit(slowThread(os.Args[2]))
+	}
 	os.Exit(run(m))
 }
 
