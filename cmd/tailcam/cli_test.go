@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
-	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -161,7 +161,7 @@ func TestEvents(t *testing.T) {
 	f.Publish(outlier("disk", 60e6))
 	done := *caught
 	done.Explained = &events.Explained{Verdict: "victim 7 waited for hog 9.", Advice: "Look at\x1b hog 9.", Cause: "preempted", By: "hog 9", NS: 48e6}
-	f.Explain([]events.Outlier{done})
+	f.Finish("/snapshots/one", []events.Outlier{done})
 	status, stdout, _ = invoke(t, "events", "--rule", "wakeup", "--socket", socket)
 	want := `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
     verdict      victim 7 waited for hog 9.
@@ -222,11 +222,33 @@ func TestWait(t *testing.T) {
 	f, socket := serve(t)
 	f.Publish(outlier("wakeup", 6e6)) // was before: not the next one
 	status, stdout, stderr := invoke(t, "wait", "--timeout", "1ms", "--socket", socket)
-	if status != exitNothing || stdout != "" || stderr != "tailcam: timed out: no outlier within 1ms\n" {
+	if status != exitNothing || stdout != "" || !strings.HasSuffix(stderr, "tailcam: timed out: no outlier within 1ms\n") {
 		t.Errorf("timeout: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
+	var none waitTimeout
+	for timeout := 10 * time.Millisecond; none.Cursor == ""; timeout *= 2 { // until the daemon had the time to answer
+		status, stdout, _ := invoke(t, "wait", "--for", "verdict", "--timeout", timeout.String(), "-o", "json", "--socket", socket)
+		assert.Equal(t, status, exitNothing)
+		if stdout != "" {
+			isJSONLines(t, stdout)
+			assert.NilError(t, json.Unmarshal([]byte(stdout), &none))
+		}
+	}
+	assert.Equal(t, none.Cursor, f.Cursor())
+	f.FinishManual("/snapshots/by-hand", &events.Outlier{Rule: "manual"})
+	for range 12 { // 10 are remembered
+		f.Publish(outlier("wakeup", 6e6))
+	}
+	status, stdout, stderr = invoke(t, "wait", "--for", "snapshot", "--after", none.Cursor, "--socket", socket)
+	want := "0001-01-01 00:00:00.000  manual  no verdict\n    /snapshots/by-hand\n"
+	assert.Check(t, status == exitOK && stdout == want && stderr == "cursor: "+f.Cursor()+"\n", "status %d, %q, %q", status, stdout, stderr)
+	status, stdout, stderr = invoke(t, "wait", "-o", "json", "--after", none.Cursor, "--socket", socket)
+	isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && strings.Contains(stdout, `"lost":2}`) && strings.HasPrefix(stderr, "tailcam: 2 outliers were not shown"), "status %d, %q, %q", status, stdout, stderr)
+	_, stdout, stderr = invoke(t, "wait", "-o", "json", "--after", "before.1.1", "--socket", socket)
+	assert.Check(t, strings.HasSuffix(stdout, `"restarted":true}`+"\n") && strings.Contains(stderr, "was restarted since the cursor"), "%q, %q", stdout, stderr)
 	go func() {
-		for <-f.subscribed != "disk" { // that of the wait above may come late
+		for <-f.subscribed != "disk" { // those of the waits above come first
 		}
 		f.Publish(outlier("wakeup", 7e6))
 		f.Publish(outlier("disk", 8e6))
@@ -328,7 +350,7 @@ func TestOutputFails(t *testing.T) {
 func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c := newCLI(&stdout, &stderr, deps{})
-	assert.NilError(t, c.printEvent(api.Event{Lost: 1200}, &eventsFlags{}))
+	c.printLoss(loss{Lost: 1200})
 	want := "tailcam: 1,200 outliers were not shown: this client is too slow, or they are forgotten since the cursor\n"
 	assert.Check(t, stdout.Len() <= 0 && stderr.String() == want,
 		"stdout %q, stderr %q", stdout.String(), stderr.String())
