@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/activities/watch"
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
@@ -52,7 +56,6 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 		return fmt.Errorf("%w: %w", api.ErrBadTrigger, fmt.Errorf(format, args...))
 	}
 	t := &snapshot.Trigger{Reason: req.Reason, Last: defaultLast}
-	named := req.PID != 0 || req.TID != 0 || req.Self
 	for _, f := range []struct {
 		name, text string
 		to         *time.Duration
@@ -67,14 +70,26 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 		}
 		*f.to = v
 	}
+	globs := req.Globs()
+	thread := req.PID != 0 || req.TID != 0 || req.Self
 	switch {
 	case t.After > snapshot.MaxAfter:
 		return nil, bad("after: must be at most %s", snapshot.MaxAfter)
 	case req.PID < 0 || req.TID < 0:
 		return nil, bad("pid and tid must be positive")
-	case !named && req.Last != "":
-		return nil, bad("last: whose? Name a thread with tid or pid")
-	case !named:
+	case thread && len(globs) > 0:
+		return nil, bad("pid, tid and self name a thread: they cannot be combined with %s", strings.Join(slices.Sorted(maps.Keys(globs)), ", "))
+	case len(globs) > 0:
+		th, of, err := d.requestedTarget(globs)
+		if err != nil {
+			return nil, bad("%w", err)
+		}
+		t.Target = target(th)
+		worksFor(t.Target, of)
+		return t, nil
+	case !thread && req.Last != "":
+		return nil, bad("last: whose? Name a thread with tid or pid, or where it runs with cgroup, unit, container, pod, namespace, activity")
+	case !thread:
 		return t, nil
 	}
 	pid, tid := req.PID, cmp.Or(req.TID, req.PID)
@@ -93,6 +108,36 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 	}
 	t.Target = target(&th)
 	return t, nil
+}
+
+// Who a runtime says that containers are may come so late, and is asked for so often.
+const (
+	runtimePatience = 2 * time.Second
+	runtimePause    = 50 * time.Millisecond
+)
+
+// requestedTarget finds a thread as those of rules are found.
+func (d *daemon) requestedTarget(globs map[string]string) (*process.Thread, *watch.Record, error) {
+	spec, err := rules.NewTarget(globs)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(spec.Activity) > 0 && d.requests == nil {
+		return nil, nil, fmt.Errorf("activity: %w", d.whyNoActivities())
+	}
+	for end := time.Now().Add(runtimePatience); ; time.Sleep(runtimePause) {
+		th, of, found := d.triggerTarget(&spec, nil)
+		switch {
+		case found:
+			return th, of, nil
+		case !spec.Places.NeedRuntime() || time.Now().After(end):
+			var asked []string
+			for _, key := range slices.Sorted(maps.Keys(globs)) {
+				asked = append(asked, fmt.Sprintf("%s %q", key, globs[key]))
+			}
+			return nil, nil, fmt.Errorf("no thread now with %s", strings.Join(asked, ", "))
+		}
+	}
 }
 
 // callersThread finds the thread that the caller names as it knows itself, perhaps in another
