@@ -9,6 +9,8 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
+
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Limits of triggers.
@@ -32,6 +34,50 @@ var (
 )
 
 func (r triggerRate) limiter() *rate.Limiter { return rate.NewLimiter(rate.Every(r.every), r.burst) }
+
+// TriggerRequest asks for a snapshot. With TID or PID, it explains what that thread did
+// and waited for in the time before; or with one of the globs, a thread for which all of them
+// hold: rather one that is blocked.
+type TriggerRequest struct {
+	Reason string `json:"reason,omitempty"`
+	PID    int    `json:"pid,omitempty"`    // its first thread, unless TID is another
+	TID    int    `json:"tid,omitempty"`    // of any process
+	Self   bool   `json:"self,omitempty"`   // TID is one of the caller's, as gettid() numbers it there; 0: its first
+	Cgroup string `json:"cgroup,omitempty"` // path of cgroup v2
+	Unit   string `json:"unit,omitempty"`   // of systemd
+
+	Container string `json:"container,omitempty"` // name or id
+	Pod       string `json:"pod,omitempty"`
+	Namespace string `json:"namespace,omitempty"` // of the pod
+	Activity  string `json:"activity,omitempty"`  // name of a live one
+
+	Last   string `json:"last,omitempty"`    // a duration; empty: 1s
+	After  string `json:"after,omitempty"`   // recorded beyond the trigger; empty: 0s
+	NoWait bool   `json:"no_wait,omitempty"` // reply with the id alone, before it is taken
+
+	// Caller is the process that asks, as the kernel reports it: the server fills it in.
+	Caller int `json:"-"`
+}
+
+// Globs are those that are set, by the names of rules.TargetGlobs.
+func (r *TriggerRequest) Globs() map[string]string {
+	globs := map[string]string{}
+	for key, glob := range map[string]string{
+		"cgroup": r.Cgroup, "unit": r.Unit, "container": r.Container, "pod": r.Pod, "namespace": r.Namespace, "activity": r.Activity,
+	} {
+		if glob != "" {
+			globs[key] = glob
+		}
+	}
+	return globs
+}
+
+// Triggered is a snapshot that was taken, or that is being taken.
+type Triggered struct {
+	ID        string            `json:"id"`
+	Dir       string            `json:"dir,omitempty"`       // empty: not yet
+	Explained *events.Explained `json:"explained,omitempty"` // null: no thread was named, or it could not be explained
+}
 
 // ErrBadTrigger is wrapped by Backend.Trigger's errors that are mistakes of the caller.
 var ErrBadTrigger = errors.New("bad trigger")
