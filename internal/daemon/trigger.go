@@ -23,11 +23,11 @@ import (
 const defaultLast = time.Second
 
 // Trigger implements api.Backend.
-func (d *daemon) Trigger(_ context.Context, req *api.TriggerRequest) (*api.Triggered, error) {
+func (d *daemon) Trigger(ctx context.Context, req *api.TriggerRequest) (*api.Triggered, error) {
 	if d.manager == nil {
 		return nil, errors.New("the recorder is disabled: set recorder.enabled and restart tailcam")
 	}
-	t, err := d.newTrigger(req)
+	t, err := d.newTrigger(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (d *daemon) Trigger(_ context.Context, req *api.TriggerRequest) (*api.Trigg
 }
 
 // newTrigger checks a request. Its errors wrap api.ErrBadTrigger.
-func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) {
+func (d *daemon) newTrigger(ctx context.Context, req *api.TriggerRequest) (*snapshot.Trigger, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %w", api.ErrBadTrigger, fmt.Errorf(format, args...))
 	}
@@ -80,7 +80,7 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 	case thread && len(globs) > 0:
 		return nil, bad("pid, tid and self name a thread: they cannot be combined with %s", strings.Join(slices.Sorted(maps.Keys(globs)), ", "))
 	case len(globs) > 0:
-		th, of, err := d.requestedTarget(globs)
+		th, of, err := d.requestedTarget(ctx, globs)
 		if err != nil {
 			return nil, bad("%w", err)
 		}
@@ -113,11 +113,11 @@ func (d *daemon) newTrigger(req *api.TriggerRequest) (*snapshot.Trigger, error) 
 // Who a runtime says that containers are may come so late, and is asked for so often.
 const (
 	runtimePatience = 2 * time.Second
-	runtimePause    = 50 * time.Millisecond
+	runtimePause    = 250 * time.Millisecond
 )
 
 // requestedTarget finds a thread as those of rules are found.
-func (d *daemon) requestedTarget(globs map[string]string) (*process.Thread, *watch.Record, error) {
+func (d *daemon) requestedTarget(ctx context.Context, globs map[string]string) (*process.Thread, *watch.Record, error) {
 	spec, err := rules.NewTarget(globs)
 	if err != nil {
 		return nil, nil, err
@@ -125,7 +125,7 @@ func (d *daemon) requestedTarget(globs map[string]string) (*process.Thread, *wat
 	if len(spec.Activity) > 0 && d.requests == nil {
 		return nil, nil, fmt.Errorf("activity: %w", d.whyNoActivities())
 	}
-	for end := time.Now().Add(runtimePatience); ; time.Sleep(runtimePause) {
+	for end := time.Now().Add(runtimePatience); ; {
 		th, of, found := d.triggerTarget(&spec, nil)
 		switch {
 		case found:
@@ -136,6 +136,11 @@ func (d *daemon) requestedTarget(globs map[string]string) (*process.Thread, *wat
 				asked = append(asked, fmt.Sprintf("%s %q", key, globs[key]))
 			}
 			return nil, nil, fmt.Errorf("no thread now with %s", strings.Join(asked, ", "))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(runtimePause):
 		}
 	}
 }
