@@ -14,12 +14,14 @@ type Error struct {
 }
 
 // Error returns "file:line:column: what is wrong; allowed: what is allowed".
-func (e Error) Error() string {
-	s := e.Pos.String() + ": " + e.Msg
-	if e.Allowed != "" {
-		s += "; allowed: " + e.Allowed
+func (e Error) Error() string { return e.Pos.String() + ": " + e.text() }
+
+// text is Error without the position.
+func (e Error) text() string {
+	if e.Allowed == "" {
+		return e.Msg
 	}
-	return s
+	return e.Msg + "; allowed: " + e.Allowed
 }
 
 // String returns file:line:column, or the file alone if there is no line.

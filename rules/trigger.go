@@ -26,7 +26,7 @@ type TriggerSpec struct {
 	SLO      *SLOSource
 	Trace    *TraceSource
 	// Target is whose time is explained: the thread of PID, or one of the threads that
-	// run where the conditions of Places hold. Sources that name a task (kmsg, oom,
+	// run where the conditions of Places hold, or work for an activity. Sources that name a task (kmsg, oom,
 	// coredump, trace) are limited to tasks there.
 	Target Target
 }
@@ -63,13 +63,15 @@ const (
 type Target struct {
 	PID    uint32 // 0: none
 	Places Places
+	// Activity is globs on the name of live activities: a thread that works for one.
+	Activity []string
 	// Last is how much of its time before the trigger is explained; 0: what the source
 	// measured, or a second.
 	Last time.Duration
 }
 
 // Named reports whether there is a target.
-func (t *Target) Named() bool { return t.PID != 0 || !t.Places.Empty() }
+func (t *Target) Named() bool { return t.PID != 0 || !t.Places.Empty() || len(t.Activity) > 0 }
 
 // PSISource is pressure stall information of the machine or of one cgroup.
 type PSISource struct {
@@ -119,7 +121,6 @@ var kernelMessages = []KernelMessage{HungTask, SoftLockup, HardLockup, RCUStall}
 var (
 	triggerKeys = []string{"name", "track", "on", "target", "snapshot", "actions", "action_limits", "extend"}
 	probeLimits = []string{"threshold", "timeout"}
-	targetKeys  = []string{"pid", "cgroup", "unit", "container", "pod", "namespace", "last"}
 	sources     = []string{sourcePSI, sourceKmsg, sourceOOM, sourceProbe, sourceCoredump, sourceAlert, sourceSLO, sourceTrace}
 	psiKeys     = append([]string{"cgroup"}, PSIResources...)
 )
@@ -158,6 +159,7 @@ func (r *reader) trigger(n *yaml.Node, keys map[string]entry, rule *Rule) {
 		r.fail(e.key, "on: psi, oom, kmsg, probe, coredump, alert, trace", "target does not apply to slo")
 	} else if ok {
 		rule.Trigger.Target = r.target(e.value)
+		r.activityTarget(e.value, rule.Trigger)
 	}
 	if e, ok := keys["snapshot"]; ok {
 		r.snapshot(e.value, &rule.Snapshot)
@@ -291,53 +293,6 @@ func (r *reader) cgroup(n *yaml.Node) string {
 		return ""
 	}
 	return strings.TrimSuffix(p, "/") // the root has the files of the machine
-}
-
-// target reads the conditions of target.
-func (r *reader) target(n *yaml.Node) (t Target) {
-	keys := r.mapping(n, "target", targetKeys)
-	if keys == nil {
-		return t
-	}
-	if e, ok := keys["last"]; ok {
-		t.Last = r.duration(e.value, "last", minDuration, maxDuration)
-	}
-	if e, ok := keys["pid"]; ok {
-		pid, _ := r.number(e.value, "pid", 1, maxPID)
-		t.PID = uint32(pid)
-	}
-	for _, to := range []struct {
-		key  string
-		list *[]string
-	}{
-		{"cgroup", &t.Places.Cgroup}, {"unit", &t.Places.Unit}, {"container", &t.Places.Container},
-		{"pod", &t.Places.Pod}, {"namespace", &t.Places.Namespace},
-	} {
-		e, ok := keys[to.key]
-		switch {
-		case !ok:
-		case t.PID != 0:
-			r.fail(e.key, "pid alone, or conditions without pid", "%s cannot be combined with pid", to.key)
-		default:
-			*to.list = r.targetGlobs(e.value, to.key)
-		}
-	}
-	return t
-}
-
-// targetGlobs reads globs as in when. They need no room in the kernel side's tables.
-func (r *reader) targetGlobs(n *yaml.Node, what string) []string {
-	return r.globs(n, what, maxPlaceLen, "", func(v *yaml.Node, glob string) bool {
-		switch {
-		case what == "cgroup" && !strings.HasPrefix(glob, "/"):
-			r.fail(v, "a cgroup v2 path from its root, such as /system.slice/**", "%s %q does not begin with /", what, cut(glob))
-		case what == "unit" && !unitGlob(glob):
-			r.fail(v, "a unit with its type, such as "+glob+".service, or a glob such as "+glob+".*", "%s %q has no type", what, cut(glob))
-		default:
-			return true
-		}
-		return false
-	})
 }
 
 // Tracked returns the rules that trackers serve: all but triggers and activities.

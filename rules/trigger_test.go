@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestMoreTriggers(t *testing.T) {
   - {name: l, track: trigger, on: {slo: {objective: p50(wakeup)<1ms over 5s, min_events: 7}}}
   - {name: m, track: trigger, on: {trace: {host: [web*, db1], rule: checkout}}}
   - {name: n, track: trigger, on: trace}
+  - {name: o, track: trigger, on: alert, target: {activity: check*, unit: [x.service]}}
 `), testMachine{})
 	assert.NilError(t, err)
 	every, some := list[1].Trigger.Coredump, list[2].Trigger.Coredump
@@ -55,8 +57,26 @@ func TestMoreTriggers(t *testing.T) {
 	assert.DeepEqual(t, *list[6].Trigger.SLO, SLOSource{Of: "wakeup", Quantile: 0.5, Below: time.Millisecond, Over: 5 * time.Second, MinEvents: 7})
 	ofSome, ofAll := list[7].Trigger.Trace, list[8].Trigger.Trace
 	assert.Check(t, ofSome.Matches("web7", "checkout") && !ofSome.Matches("web7", "other") && !ofSome.Matches("db2", "checkout") && ofAll.Matches("", ""))
+	assert.DeepEqual(t, list[9].Trigger.Target, Target{Activity: []string{"check*"}, Places: Places{Unit: []string{"x.service"}}})
 	for i, want := range []string{"coredump", "coredump", "alert", "alert", "slo", "slo", "trace", "trace"} {
 		assert.Equal(t, list[i+1].Trigger.Source(), want)
+	}
+}
+
+// TestNewTarget: globs of a request are read as those of rules.
+func TestNewTarget(t *testing.T) {
+	got, err := NewTarget(map[string]string{"cgroup": "/a/**", "activity": "check*"})
+	assert.NilError(t, err)
+	assert.DeepEqual(t, got, Target{Activity: []string{"check*"}, Places: Places{Cgroup: []string{"/a/**"}}})
+	for _, c := range []struct{ key, glob, want string }{
+		{"cgroup", "a", `cgroup "a" does not begin with /; allowed: a cgroup v2 path from its root, such as /system.slice/**`},
+		{"unit", "a", `unit "a" has no type; allowed: a unit with its type, such as a.service, or a glob such as a.*`},
+		{"pod", "[a]", `pod "[a]" contains a bracket; allowed: the wildcards * and ?; ? also matches a bracket`},
+		{"activity", "", "activity is empty; allowed: a string"},
+		{"namespace", "a\x00", `namespace "a\x00" contains a NUL; allowed: a string without a NUL`},
+	} {
+		_, err := NewTarget(map[string]string{c.key: c.glob})
+		assert.Error(t, err, c.want)
 	}
 }
 
@@ -79,6 +99,10 @@ func TestBadTriggers(t *testing.T) {
 		{"on: oom, when: {pid: 4}", "f:1:44: when does not apply to track trigger; allowed: name, track, on, target, snapshot, actions, action_limits, extend"},
 		{"on: oom, target: {pid: 4, unit: a.service}", "f:1:61: unit cannot be combined with pid; allowed: pid alone, or conditions without pid"},
 		{"on: oom, target: {cgroup: a}", `f:1:61: cgroup "a" does not begin with /; allowed: a cgroup v2 path from its root, such as /system.slice/**`},
+		{"on: oom, target: {activity: a}", "f:1:52: target: activity does not apply to oom, which names tasks itself; allowed: on: psi, probe, alert"},
+		{"on: alert, target: {pid: 4, activity: a}", "f:1:63: activity cannot be combined with pid; allowed: pid alone, or conditions without pid"},
+		{"on: alert, target: {activity: [" + strings.Repeat("a", 32) + "]}", `f:1:66: activity "` + strings.Repeat("a", 32) + `" is too long; allowed: at most 31 bytes (names of activities are no longer); use * for a prefix`},
+		{"on: alert, target: {activities: a}", `f:1:55: unknown key "activities", did you mean "activity"; allowed: pid, last, cgroup, unit, container, pod, namespace, activity`},
 		{"on: {probe: {}}", "f:1:47: probe needs one of http and tcp; allowed: http: URL, or tcp: HOST:PORT"},
 		{"on: {probe: {http: 'ftp://x'}}", `f:1:54: http: invalid URL "ftp://x"; allowed: ` + probeURLAllowed},
 		{"on: {probe: {http: 'http://u:p@x'}}", `f:1:54: http: invalid URL "http://u:p@x"; allowed: ` + probeURLAllowed},

@@ -67,6 +67,7 @@ type TargetJSON struct {
 	Container []string `json:"container,omitempty"`
 	Pod       []string `json:"pod,omitempty"`
 	Namespace []string `json:"namespace,omitempty"`
+	Activity  []string `json:"activity,omitempty"`
 	LastNS    int64    `json:"last_ns,omitempty"` // 0: what the source measured, or 1s
 }
 
@@ -105,7 +106,7 @@ func triggerJSON(t *rules.TriggerSpec) *TriggerJSON {
 	if to := &t.Target; to.Named() || to.Last != 0 {
 		out.Target = &TargetJSON{
 			PID: to.PID, Cgroup: to.Places.Cgroup, Unit: to.Places.Unit, Container: to.Places.Container,
-			Pod: to.Places.Pod, Namespace: to.Places.Namespace, LastNS: int64(to.Last),
+			Pod: to.Places.Pod, Namespace: to.Places.Namespace, Activity: to.Activity, LastNS: int64(to.Last),
 		}
 	}
 	return out

@@ -141,10 +141,17 @@ func TestReplies(t *testing.T) {
 // TestTrigger: a trigger asks for a snapshot, and has its id.
 func TestTrigger(t *testing.T) {
 	p := activitypeer.Start(t, activitypeer.WithReply("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"id\":\"42-api\"}"))
-	out, err := exec.CommandContext(t.Context(), client(t), p.Path, "trigger", "it is \"slow\"\n").Output()
-	assert.NilError(t, err)
-	assert.Check(t, is.Equal(string(out), "42-api\n"))
-	assert.Check(t, is.Equal(<-p.Requests, `POST /v1/trigger {"no_wait":true,"reason":"it is \"slow\" "}`))
+	for _, c := range []struct{ reason, more, want string }{
+		{"it is \"slow\"\n", "", `{"no_wait":true,"reason":"it is \"slow\" ","self":true,"tid":%d,"last":"1000000000ns","after":"0ns"}`},
+		{"slow", "800", `{"no_wait":true,"reason":"slow","self":true,"tid":%d,"last":"800000000ns","after":"800000000ns"}`},
+		{strings.Repeat("\"", 5000), "", `{"no_wait":true,"reason":"` + strings.Repeat(`\"`, 1037) + `","self":true,"tid":%d,"last":"1000000000ns","after":"0ns"}`},
+	} {
+		cmd := exec.CommandContext(t.Context(), client(t), p.Path, "trigger", c.reason, c.more)
+		out, err := cmd.Output()
+		assert.NilError(t, err)
+		assert.Check(t, is.Equal(string(out), "42-api\n"))
+		assert.Check(t, is.Equal(<-p.Requests, "POST /v1/trigger "+fmt.Sprintf(c.want, cmd.ProcessState.Pid())))
+	}
 }
 
 // TestFull: more tokens and threads than there are is counted.

@@ -1092,16 +1092,25 @@ static inline int tailcam_status_(const char *reply)
 	return strncmp(reply, "HTTP/1.", 7) || strlen(reply) < 12 ? -1 : atoi(reply + 9);
 }
 
+/* What a trigger asks for; zeros are the defaults. */
+struct tailcam_trigger_options {
+	uint64_t last_ns; /* of the calling thread's time, to explain; 1 s */
+	uint64_t after_ns; /* recorded beyond now, at most 1 minute; nothing */
+};
+
 /*
- * Has the daemon save the seconds before now, because of reason. Returns when it has begun; id, of at
- * least 64 bytes, or NULL, gets the snapshot's. It needs no handle. 0, or -1 and the error's text.
+ * Has the daemon save the seconds before now, because of reason, and explain what the calling thread did
+ * and waited for. Returns when it has begun; id, of at least 64 bytes, or NULL, gets the snapshot's. It
+ * needs no handle. path, options: NULL for the defaults. 0, or -1 and the error's text.
  */
-static inline int tailcam_trigger(const char *path, const char *reason, char *id, size_t id_size, char *error,
-				  size_t size)
+static inline int tailcam_trigger_with(const char *path, const char *reason,
+				       const struct tailcam_trigger_options *options, char *id, size_t id_size,
+				       char *error, size_t size)
 {
 	static const char head[] = "POST /v1/trigger HTTP/1.1\r\nHost: tailcam\r\nContent-Type: application/json\r\n"
 				   "Connection: close\r\nContent-Length: %zu\r\n\r\n%s";
-	char body[2200] = "{\"no_wait\":true,\"reason\":\"", request[2500], reply[4096] = "";
+	char body[2400] = "{\"no_wait\":true,\"reason\":\"", request[2700], reply[4096] = "";
+	unsigned long long last = options ? options->last_ns : 0, after = options ? options->after_ns : 0;
 	int fd, status, fds[2] = {-1, -1};
 	size_t n = strlen(body);
 
@@ -1110,7 +1119,8 @@ static inline int tailcam_trigger(const char *path, const char *reason, char *id
 			body[n++] = '\\';
 		body[n++] = (unsigned char)*reason < ' ' ? ' ' : *reason;
 	}
-	memcpy(body + n, "\"}", 3);
+	snprintf(body + n, sizeof(body) - n, "\",\"self\":true,\"tid\":%d,\"last\":\"%lluns\",\"after\":\"%lluns\"}",
+		 (int)syscall(SYS_gettid), last ? last : 1000000000ull, after);
 	fd = tailcam_connect_(path ? path : TAILCAM_SOCKET, error, size);
 	if (fd < 0)
 		return -1;
@@ -1122,6 +1132,13 @@ static inline int tailcam_trigger(const char *path, const char *reason, char *id
 	if (!tailcam_json_(reply, "\"error\":\"", error, size))
 		snprintf(error, size, "no reply from the daemon");
 	return -1;
+}
+
+/* tailcam_trigger_with of the calling thread's last second. */
+static inline int tailcam_trigger(const char *path, const char *reason, char *id, size_t id_size, char *error,
+				  size_t size)
+{
+	return tailcam_trigger_with(path, reason, NULL, id, id_size, error, size);
 }
 
 /* A child that does not inherit must not keep its parent's maps alive. */

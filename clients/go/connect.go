@@ -96,44 +96,6 @@ func (h *Handle) Close() {
 	_ = h.conn.Close()
 }
 
-// Trigger has the daemon save the seconds before now, because of reason, and returns the
-// snapshot's id. It does not wait until it is saved. "" is DefaultSocket.
-func Trigger(path, reason string) (id string, err error) {
-	path = cmp.Or(path, DefaultSocket)
-	conn, err := dial(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = conn.Close() }()
-	body, err := json.Marshal(map[string]any{"reason": reason, "no_wait": true})
-	if err != nil {
-		return "", fmt.Errorf("encode reason: %w", err)
-	}
-	fmt.Fprintf(conn, "POST /v1/trigger HTTP/1.1\r\nHost: tailcam\r\nContent-Type: application/json\r\nConnection: close\r\n"+
-		"Content-Length: %d\r\n\r\n%s", len(body), body)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return "", fmt.Errorf("read reply from %s: %w", path, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", refusal(resp)
-	}
-	var triggered struct{ ID string }
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&triggered); err != nil {
-		return "", fmt.Errorf("read reply from %s: %w", path, err)
-	}
-	return triggered.ID, nil
-}
-
-// Trigger is the function Trigger, at the handle's socket.
-func (h *Handle) Trigger(reason string) (id string, err error) {
-	if h == nil {
-		return Trigger("", reason)
-	}
-	return Trigger(h.path, reason)
-}
-
 func dial(path string) (*net.UnixConn, error) {
 	conn, err := net.DialTimeout("unix", path, patience)
 	switch {

@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -119,7 +121,12 @@ func TestTrigger(t *testing.T) {
 	id, err := Trigger(p.Path, `it is "slow"`)
 	assert.NilError(t, err)
 	assert.Equal(t, id, "42-api")
-	assert.Equal(t, <-p.Requests, `POST /v1/trigger {"no_wait":true,"reason":"it is \"slow\""}`)
+	assert.Equal(t, <-p.Requests, `POST /v1/trigger {"reason":"it is \"slow\"","no_wait":true}`)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_, err = TriggerThread(p.Path, "slow", &TriggerOptions{Last: 800 * time.Millisecond, After: time.Second})
+	assert.NilError(t, err)
+	assert.Equal(t, <-p.Requests, fmt.Sprintf(`POST /v1/trigger {"reason":"slow","no_wait":true,"self":true,"tid":%d,"last":"800ms","after":"1s"}`, syscall.Gettid()))
 	p = activitypeer.Start(t, activitypeer.WithReply("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 20\r\n\r\n{\"error\":\"too many\"}"))
 	_, err = Trigger(p.Path, "")
 	assert.ErrorContains(t, err, "too many")

@@ -70,7 +70,9 @@ func TestTrigger(t *testing.T) {
 	lines, complaint := run(t, p.Path, "trigger")
 	assert.Equal(t, complaint, "")
 	assert.Check(t, is.Equal(lines[0]["id"], "42-api"))
-	assert.Check(t, is.Equal(<-p.Requests, `POST /v1/trigger {"reason": "it is \"slow\"", "no_wait": true}`))
+	want := fmt.Sprintf(`{"reason": "it is \"slow\"", "no_wait": true, "self": true, "tid": %.0f`, lines[0]["tid"])
+	assert.Check(t, is.Equal(<-p.Requests, "POST /v1/trigger "+want+"}"))
+	assert.Check(t, is.Equal(<-p.Requests, "POST /v1/trigger "+want+`, "last": "0.800000000s", "after": "1.000000000s"}`))
 }
 
 // TestExample: the one of the documentation runs with a daemon, and without.

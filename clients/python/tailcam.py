@@ -315,9 +315,9 @@ class Handle:
             "untold": self._family_words[_FAMILY_UNTOLD],
         }
 
-    def trigger(self, reason):
+    def trigger(self, reason, last=None, after=None):
         """See trigger()."""
-        return trigger(reason, self._path)
+        return trigger(reason, self._path, last, after)
 
     def close(self):
         """Ends activities in this process. The handle then does nothing."""
@@ -594,12 +594,16 @@ def merge(accounts):
     return total
 
 
-def trigger(reason, path=None):
+def trigger(reason, path=None, last=None, after=None):
     """Has the daemon save the seconds before now, because of reason. The snapshot's id.
 
-    Does not wait until it is saved. Needs no handle. Error if the daemon cannot be reached, or refuses.
+    The snapshot explains what the calling thread did and waited for in the time before: last seconds,
+    one by default. after: seconds to record beyond now, at most 60. Does not wait until it is saved.
+    Needs no handle. Error if the daemon cannot be reached, or refuses.
     """
-    body = json.dumps({"reason": reason, "no_wait": True}).encode()
+    request = {"reason": reason, "no_wait": True, "self": True, "tid": threading.get_native_id()}
+    request.update((name, f"{value:.9f}s") for name, value in (("last", last), ("after", after)) if value is not None)
+    body = json.dumps(request).encode()
     path = path or SOCKET
     with _connect(path) as connection:
         head = "POST /v1/trigger HTTP/1.1\r\nContent-Type: application/json\r\n"

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
-	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -45,6 +45,12 @@ func TestErrors(t *testing.T) {
 		{"status now", exitUsage, `tailcam: "tailcam status" takes no arguments, got "now": see "tailcam status --help"`},
 		{"run --activities-enabled --pin", exitUsage, `tailcam: invalid argument "--pin" for "--activities-enabled" flag: is the next flag; a value is needed before it: true, false: see "tailcam run --help"`},
 		{"status -o xml", exitUsage, `tailcam: invalid argument "xml" for "-o, --output" flag: must be text, json or yaml: see "tailcam status --help"`},
+		{"wait --for nothing", exitUsage, `tailcam: invalid --for nothing: must be one of outlier, snapshot, verdict`},
+		{"snapshot --unit web", exitUsage, `tailcam: invalid --unit "web" has no type; allowed: a unit with its type, such as web.service, or a glob such as web.*`},
+		{"snapshot --cgroup a", exitUsage, `tailcam: invalid --cgroup "a" does not begin with /; allowed: a cgroup v2 path from its root, such as /system.slice/**`},
+		{"snapshot --activity=", exitUsage, `tailcam: --activity is empty: must be a glob`},
+		{"snapshot --pid 4 --pod a --unit a.service", exitUsage, `tailcam: --pid and --tid name a thread: they cannot be combined with --pod`},
+		{"snapshot --last 4s", exitUsage, `tailcam: --last needs --pid or --tid, or where the thread runs, such as --unit: whose time is it?`},
 		{"wait --timeout -1s", exitUsage, `tailcam: invalid --timeout -1s: must not be negative (0: wait forever)`},
 		{"events -f --since 1h", exitUsage, `tailcam: --since selects past outliers: not with --follow`},
 		{"events -f -n 3", exitUsage, `tailcam: --count selects past outliers: not with --follow`},
@@ -164,7 +170,7 @@ func TestEvents(t *testing.T) {
 	f.Publish(outlier("disk", 60e6))
 	done := *caught
 	done.Explained = &events.Explained{Verdict: "victim 7 waited for hog 9.", Advice: "Look at\x1b hog 9.", Cause: "preempted", By: "hog 9", NS: 48e6}
-	f.Explain([]events.Outlier{done})
+	f.Finish("/snapshots/one", []events.Outlier{done})
 	status, stdout, _ = invoke(t, "events", "--rule", "wakeup", "--socket", socket)
 	want := `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
     verdict      victim 7 waited for hog 9.
@@ -225,11 +231,33 @@ func TestWait(t *testing.T) {
 	f, socket := serve(t)
 	f.Publish(outlier("wakeup", 6e6)) // was before: not the next one
 	status, stdout, stderr := invoke(t, "wait", "--timeout", "1ms", "--socket", socket)
-	if status != exitNothing || stdout != "" || stderr != "tailcam: timed out: no outlier within 1ms\n" {
+	if status != exitNothing || stdout != "" || !strings.HasSuffix(stderr, "tailcam: timed out: no outlier within 1ms\n") {
 		t.Errorf("timeout: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
+	var none waitTimeout
+	for timeout := 10 * time.Millisecond; none.Cursor == ""; timeout *= 2 { // until the daemon had the time to answer
+		status, stdout, _ := invoke(t, "wait", "--for", "verdict", "--timeout", timeout.String(), "-o", "json", "--socket", socket)
+		assert.Equal(t, status, exitNothing)
+		if stdout != "" {
+			isJSONLines(t, stdout)
+			assert.NilError(t, json.Unmarshal([]byte(stdout), &none))
+		}
+	}
+	assert.Equal(t, none.Cursor, f.Cursor())
+	f.FinishManual("/snapshots/by-hand", &events.Outlier{Rule: "manual"})
+	for range 12 { // 10 are remembered
+		f.Publish(outlier("wakeup", 6e6))
+	}
+	status, stdout, stderr = invoke(t, "wait", "--for", "snapshot", "--after", none.Cursor, "--socket", socket)
+	want := "0001-01-01 00:00:00.000  manual  no verdict\n    /snapshots/by-hand\n"
+	assert.Check(t, status == exitOK && stdout == want && stderr == "cursor: "+f.Cursor()+"\n", "status %d, %q, %q", status, stdout, stderr)
+	status, stdout, stderr = invoke(t, "wait", "-o", "json", "--after", none.Cursor, "--socket", socket)
+	isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && strings.Contains(stdout, `"lost":2}`) && strings.HasPrefix(stderr, "tailcam: 2 outliers were not shown"), "status %d, %q, %q", status, stdout, stderr)
+	_, stdout, stderr = invoke(t, "wait", "-o", "json", "--after", "before.1.1", "--socket", socket)
+	assert.Check(t, strings.HasSuffix(stdout, `"restarted":true}`+"\n") && strings.Contains(stderr, "was restarted since the cursor"), "%q, %q", stdout, stderr)
 	go func() {
-		for <-f.subscribed != "disk" { // that of the wait above may come late
+		for <-f.subscribed != "disk" { // those of the waits above come first
 		}
 		f.Publish(outlier("wakeup", 7e6))
 		f.Publish(outlier("disk", 8e6))
@@ -331,7 +359,7 @@ func TestOutputFails(t *testing.T) {
 func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c := newCLI(&stdout, &stderr, deps{})
-	assert.NilError(t, c.printEvent(api.Event{Lost: 1200}, &eventsFlags{}))
+	c.printLoss(loss{Lost: 1200})
 	want := "tailcam: 1,200 outliers were not shown: this client is too slow, or they are forgotten since the cursor\n"
 	assert.Check(t, stdout.Len() <= 0 && stderr.String() == want,
 		"stdout %q, stderr %q", stdout.String(), stderr.String())

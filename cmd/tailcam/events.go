@@ -73,7 +73,7 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 		},
 	}
 	cmd.Flags().BoolVar(&f.Verdicts, "verdicts", false,
-		"with -f and -o json or yaml, also print {\"verdict\": …} when an outlier's snapshot is complete")
+		"with -f and -o json or yaml, also print {\"verdict\": …} when a snapshot is complete")
 	cmd.Flags().BoolVarP(&f.Follow, "follow", "f", false, "follow: show new outliers until interrupted")
 	cmd.Flags().Var((*ageValue)(&f.since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
@@ -125,7 +125,7 @@ func (c *cli) pastEvents(ctx context.Context, f *eventsFlags) error {
 		c.err.Printf("%s\n", c.err.Paint(term.Dim, none))
 	}
 	for _, o := range list {
-		if err := c.printOutlier(o, f); err != nil {
+		if err := c.printOutlier(o, f, loss{}); err != nil {
 			return err
 		}
 	}
@@ -145,10 +145,20 @@ func (c *cli) followEvents(ctx context.Context, f *eventsFlags) error {
 		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; for earlier ones: tailcam events"))
 	}
 	partial := map[string]*events.Outlier{} // shown in part, by id
+	var lost loss                           // before the next one
 	for {
 		e, err := stream.Next()
 		if err != nil {
 			return err
+		}
+		if e.Outlier == nil && e.Verdict == nil {
+			now := loss{Lost: e.Lost + e.LostVerdicts, Restarted: e.Restarted}
+			c.printLoss(now)
+			lost.add(now)
+			continue
+		}
+		if v := e.Verdict; v != nil && v.Explained.Verdict == "" && c.output == textOutput {
+			continue // nothing new
 		}
 		if o := e.Outlier; o != nil && c.output == textOutput {
 			if before := partial[o.ID]; before != nil && o.Completed {
@@ -165,51 +175,74 @@ func (c *cli) followEvents(ctx context.Context, f *eventsFlags) error {
 				partial[o.ID] = o
 			}
 		}
-		if err := c.printEvent(e, f); err != nil {
+		if err := c.printEvent(e, f, lost); err != nil {
 			return err
 		}
+		lost = loss{}
 	}
 }
 
 // maxPartial bounds the partial outliers whose second part is awaited.
 const maxPartial = 1024
 
-func (c *cli) printEvent(e api.Event, f *eventsFlags) error {
+func (c *cli) printEvent(e api.Event, f *eventsFlags, lost loss) error {
 	if v := e.Verdict; v != nil {
-		return c.printVerdict(v, f.stacks)
+		return c.printVerdict(v, f.stacks, lost)
 	}
-	if e.Outlier == nil {
-		c.printLoss(e)
-		return nil
-	}
-	return c.printOutlier(e.Outlier, f)
+	return c.printOutlier(e.Outlier, f, lost)
+}
+
+// loss is what a stream does not have before an object that is printed.
+type loss struct {
+	// Lost counts what was asked for, but is missing before this: the client was too slow, or
+	// it is forgotten since the cursor.
+	Lost      uint64 `json:"lost,omitempty"`
+	Restarted bool   `json:"restarted,omitempty"` // the cursor is of an earlier run of the daemon
+}
+
+func (l *loss) add(more loss) {
+	l.Lost += more.Lost
+	l.Restarted = l.Restarted || more.Restarted
 }
 
 // printLoss tells on standard error what a stream does not have.
-func (c *cli) printLoss(e api.Event) {
-	text := term.Count(e.Lost) + " outliers were not shown: this client is too slow, or they are forgotten since the cursor"
-	if e.Restarted {
-		text = "the daemon was restarted since the cursor: outliers that came in between are not shown"
+func (c *cli) printLoss(l loss) {
+	switch {
+	case l.Restarted:
+		c.err.Printf("%s the daemon was restarted since the cursor: what came in between is not shown\n", c.err.Paint(term.Yellow, "tailcam:"))
+	case l.Lost > 0:
+		c.err.Printf("%s %s outliers were not shown: this client is too slow, or they are forgotten since the cursor\n",
+			c.err.Paint(term.Yellow, "tailcam:"), term.Count(l.Lost))
 	}
-	c.err.Printf("%s %s\n", c.err.Paint(term.Yellow, "tailcam:"), text)
 }
 
-// verdictNotice is the line of events -f -o json for a verdict.
+// verdictNotice is the line of events -f -o json and of wait for a verdict.
 type verdictNotice struct {
 	Verdict *api.Verdict `json:"verdict"`
+	loss
 }
 
-// printVerdict prints the verdict on an outlier that was shown before.
-func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
+// outlierLine is the line of events -o json and of wait for an outlier.
+type outlierLine struct {
+	*events.Outlier
+	loss
+}
+
+// printVerdict prints the verdict on an outlier that was shown before, or that of a snapshot
+// taken by hand; whole: also where the snapshot is, and what to do.
+func (c *cli) printVerdict(v *api.Verdict, whole bool, lost loss) error {
 	if c.wantsData() {
-		return c.printData(verdictNotice{v})
+		return c.printData(verdictNotice{v, lost})
 	}
-	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)),
-		term.Clean(v.Explained.Verdict))
-	if advice && v.Dir != "" {
+	text := term.Clean(v.Explained.Verdict)
+	if text == "" {
+		text = c.out.Paint(term.Dim, "no verdict")
+	}
+	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)), text)
+	if whole && v.Dir != "" {
 		c.out.Printf("    %s\n", term.Clean(v.Dir))
 	}
-	if advice && v.Advice != "" {
+	if whole && v.Advice != "" {
 		c.out.Printf("    %s\n", term.Clean(v.Advice))
 	}
 	if err := c.out.Err(); err != nil {
@@ -218,9 +251,9 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 	return nil
 }
 
-func (c *cli) printOutlier(o *events.Outlier, f *eventsFlags) error {
+func (c *cli) printOutlier(o *events.Outlier, f *eventsFlags, lost loss) error {
 	if c.wantsData() {
-		return c.printData(o)
+		return c.printData(outlierLine{o, lost})
 	}
 	if f.short {
 		term.PrintShort(c.out, o)

@@ -16,7 +16,6 @@ import (
 	"github.com/tailcam/tailcam/internal/pagecache"
 	"github.com/tailcam/tailcam/internal/record"
 	"github.com/tailcam/tailcam/tracker"
-	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // schemaNames names the schema of every type that -o json and yaml print. Fields are only
@@ -40,7 +39,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[demo.Result]():       "demo",
 	reflect.TypeFor[doctor.Result]():     "doctor",
 	reflect.TypeFor[eventcost.Event]():   "event",
-	reflect.TypeFor[events.Outlier]():    "outlier",
+	reflect.TypeFor[outlierLine]():       "outlier",
 	reflect.TypeFor[explain.Report]():    "explanation",
 	reflect.TypeFor[leftovers.Item]():    "leftover",
 	reflect.TypeFor[packed]():            "packed",
@@ -56,6 +55,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[tracker.Probe]():     "probe",
 	reflect.TypeFor[verdictNotice]():     "verdict",
 	reflect.TypeFor[versionInfo]():       "version",
+	reflect.TypeFor[waitTimeout]():       "wait-timeout",
 }
 
 // schemaID is the value of the field schema, such as tailcam/status/v1. The number is raised

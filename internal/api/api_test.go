@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -148,6 +149,7 @@ func TestEvents(t *testing.T) {
 // line of its own, those who do not see each outlier once.
 func TestVerdicts(t *testing.T) {
 	backend := newFake()
+	backend.earlyFor = time.Hour
 	c, _ := serve(t, backend)
 	wants, err := c.Events(t.Context(), &EventsOptions{Follow: true, Verdicts: true})
 	assert.NilError(t, err)
@@ -164,15 +166,15 @@ func TestVerdicts(t *testing.T) {
 	done.Explained = &events.Explained{Verdict: "It waited.", Advice: "Look.", Cause: "preempted", By: "hog 9", NS: 1}
 	stranger := done
 	stranger.StartMono++
-	backend.Explain([]events.Outlier{stranger, done})
-	backend.Explain([]events.Outlier{done}) // once is enough
+	backend.Finish("/snapshots/one", []events.Outlier{stranger, done})
+	backend.Finish("/snapshots/one", []events.Outlier{done}) // once is enough
 	backend.Publish(outlier("wakeup", 2))
 
 	if e, err := wants.Next(); err != nil || e.Outlier == nil || e.Outlier.Explained != nil {
 		t.Errorf("first: %+v, %v", e, err)
 	}
 	e, err := wants.Next()
-	want := &Verdict{Time: o.Time, Rule: "wakeup", Task: o.Task, StartMono: o.StartMono, Snapshot: &id, Explained: *done.Explained}
+	want := &Verdict{Time: o.Time, Rule: "wakeup", Task: o.Task, StartMono: o.StartMono, Snapshot: &id, Dir: "/snapshots/one", Explained: *done.Explained}
 	diff := cmp.Diff(want, e.Verdict, cmpopts.IgnoreFields(Verdict{}, "Cursor"))
 	assert.Check(t, err == nil && diff == "", "verdict: %v\n%s", err, diff)
 	for _, s := range []*EventStream{wants, other} {
@@ -185,7 +187,7 @@ func TestVerdicts(t *testing.T) {
 	// Naming another outlier may take longer than the snapshot of this one.
 	early := *o
 	early.StartMono, early.Explained = 77, done.Explained
-	backend.Explain([]events.Outlier{early})
+	backend.Finish("/snapshots/one", []events.Outlier{early})
 	late := early
 	late.Explained = nil
 	backend.Publish(&late)
@@ -332,7 +334,7 @@ func TestPeerIsLogged(t *testing.T) {
 	assert.NilError(t, err)
 	cancel()
 	assert.NilError(t, <-done)
-	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because", "pid": int64(0), "tid": int64(0)}
+	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because", "pid": int64(0), "tid": int64(0), "self": false}
 	for _, entry := range logs.All() {
 		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "snapshot requested" && diff == "" {
 			return
@@ -354,7 +356,7 @@ func TestCompleted(t *testing.T) {
 	backend.Publish(part)
 	explained := *part
 	explained.Explained = &events.Explained{Verdict: "it waited"}
-	backend.Explain([]events.Outlier{explained})
+	backend.Finish("/snapshots/one", []events.Outlier{explained})
 	whole := *part
 	whole.Partial, whole.Completed, whole.Task.Cmdline = false, true, "victim --slow"
 	backend.Complete(&whole)

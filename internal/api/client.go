@@ -81,11 +81,12 @@ type EventsOptions struct {
 type Event struct {
 	Outlier *events.Outlier // nil for a loss or a verdict
 	// Lost counts outliers that this client was too slow for, or that are forgotten since
-	// EventsOptions.After. Restarted: it is of an earlier run of the daemon, whose outliers
-	// since then are not known.
-	Lost      uint64
+	// EventsOptions.After, and LostVerdicts the same for verdicts. Restarted: it is of an
+	// earlier run of the daemon, whose outliers since then are not known.
+	Lost, LostVerdicts uint64
+
 	Restarted bool
-	Verdict   *Verdict // of an earlier outlier; else nil
+	Verdict   *Verdict // of an earlier outlier, or of a snapshot that no rule asked for; else nil
 }
 
 // Events opens a stream of outliers. With Follow, no outlier after its return is missed.
@@ -97,6 +98,7 @@ func (c *Client) Events(ctx context.Context, opts *EventsOptions) (*EventStream,
 	}
 	if opts != nil && opts.Follow {
 		query.Set("follow", "1")
+		query.Set("cursor", "1")
 		if opts.After != "" {
 			query.Set("after", opts.After)
 		}
@@ -116,34 +118,51 @@ type EventStream struct {
 	body   io.Closer
 	dec    *json.Decoder
 	follow bool
+	cursor string
 }
+
+// Cursor is the place after what Next has returned last, or before the first: who goes on from
+// there misses nothing. "": not known, as the daemon has not answered, or is of an early release.
+func (s *EventStream) Cursor() string { return s.cursor }
 
 // Next waits for the next event. The end of the remembered ones is io.EOF, the
 // end of the daemon ErrStreamEnded, and the end of the context its error.
 func (s *EventStream) Next() (Event, error) {
-	var line struct {
-		*events.Outlier
-		Lost      uint64   `json:"lost"`
-		Restarted bool     `json:"restarted"`
-		Verdict   *Verdict `json:"verdict"`
+	for {
+		var line struct {
+			*events.Outlier
+			lostNotice
+			Verdict *Verdict `json:"verdict"`
+		}
+		line.Outlier = &events.Outlier{}
+		if err := s.dec.Decode(&line); err != nil {
+			return Event{}, s.ended(err)
+		}
+		s.cursor = cmp.Or(line.Cursor, s.cursor)
+		switch {
+		case line.lostNotice != lostNotice{}:
+			return Event{Lost: line.Lost, LostVerdicts: line.LostVerdicts, Restarted: line.Restarted}, nil
+		case line.Verdict != nil:
+			s.cursor = cmp.Or(line.Verdict.Cursor, s.cursor)
+			return Event{Verdict: line.Verdict}, nil
+		case line.Rule != "":
+			return Event{Outlier: line.Outlier}, nil
+		}
+		// It tells where the stream begins.
 	}
-	line.Outlier = &events.Outlier{}
-	err := s.dec.Decode(&line)
+}
+
+// ended is the error of a stream that cannot be read.
+func (s *EventStream) ended(err error) error {
 	switch {
-	case err == nil && (line.Lost > 0 || line.Restarted):
-		return Event{Lost: line.Lost, Restarted: line.Restarted}, nil
-	case err == nil && line.Verdict != nil:
-		return Event{Verdict: line.Verdict}, nil
-	case err == nil:
-		return Event{Outlier: line.Outlier}, nil
 	case errors.Is(err, io.EOF) && !s.follow:
-		return Event{}, io.EOF
+		return io.EOF
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return Event{}, err
+		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return Event{}, ErrStreamEnded
+		return ErrStreamEnded
 	}
-	return Event{}, fmt.Errorf("read events: %w", err)
+	return fmt.Errorf("read events: %w", err)
 }
 
 // Close ends the stream.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// cursor is a place in a daemon's stream of outliers and verdicts: how many of each
-// came before. The zero cursor is before all of them.
+// cursor is a place in a daemon's stream of outliers and of complete snapshots: how many of
+// each came before. The zero cursor is before all of them.
 type cursor struct {
 	run                string // of the daemon; "": any
 	outliers, verdicts uint64

@@ -54,10 +54,10 @@ func TestCursor(t *testing.T) {
 
 	second, secondDone := explained("disk", 2)
 	backend.Publish(second)
-	backend.Explain([]events.Outlier{*firstDone})
+	backend.Finish("/snapshots/one", []events.Outlier{*firstDone})
 	third, _ := explained("c", 3)
 	backend.Publish(third)
-	backend.Explain([]events.Outlier{*secondDone})
+	backend.Finish("/snapshots/one", []events.Outlier{*secondDone})
 
 	all := []string{"outlier disk", "outlier c", "verdict a", "verdict disk"}
 	for n := 1; n <= len(all); n++ { // interrupted anywhere
@@ -85,4 +85,39 @@ func TestCursor(t *testing.T) {
 		_, err := c.Events(context.Background(), &EventsOptions{Follow: true, After: bad})
 		assert.Check(t, is.ErrorContains(err, "invalid cursor"), "%q", bad)
 	}
+}
+
+// TestFinished: each complete snapshot comes to who goes on from a cursor, also one without a
+// verdict, and one that was taken by hand, which is no outlier; those forgotten are counted.
+func TestFinished(t *testing.T) {
+	backend := newFake() // remembers three
+	c, _ := serve(t, backend)
+	here := backend.Cursor()
+	o, done := explained("a", 1)
+	backend.Publish(o)
+	done.Explained = nil
+	backend.Finish("/snapshots/a", []events.Outlier{*done})
+	backend.FinishManual("/snapshots/by-hand", &events.Outlier{Rule: "manual"})
+
+	got, cursor, _ := after(t, c, "", here, 3)
+	assert.Check(t, is.DeepEqual(got, []string{"outlier a", "verdict a", "verdict manual"}))
+	assert.Equal(t, cursor, backend.Cursor())
+	got, _, _ = after(t, c, "manual", here, 1)
+	assert.Check(t, is.DeepEqual(got, []string{"verdict manual"}))
+	assert.Check(t, is.Len(backend.Recent(""), 1))
+	assert.Check(t, is.Equal(backend.Recent("")[0].Dir, "/snapshots/a"))
+
+	s, err := c.Events(t.Context(), &EventsOptions{Follow: true, Verdicts: true, After: here})
+	assert.NilError(t, err)
+	defer s.Close()
+	e, err := s.Next()
+	assert.Check(t, err == nil && e.Outlier.Dir == "/snapshots/a", "the directory is known by now: %+v, %v", e, err)
+
+	for range 1000 {
+		backend.FinishManual("/snapshots/by-hand", &events.Outlier{Rule: "manual"})
+	}
+	_, _, loss := after(t, c, "", here, 1)
+	assert.Check(t, loss.Lost == 0 && loss.LostVerdicts == 1002-3, "%+v", loss)
+	_, _, loss = after(t, c, "", cursor, 1)
+	assert.Check(t, loss.Lost == 0 && loss.LostVerdicts == 1000-2, "one is of a: %+v", loss)
 }

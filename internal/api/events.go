@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -16,7 +15,8 @@ import (
 
 // events streams outliers as newline-delimited JSON: the remembered ones, or
 // with follow=1 new ones until the client or the daemon stops; with verdicts=1
-// also their verdicts, when their snapshots are complete.
+// also their verdicts, when their snapshots are complete; with cursor=1 the place where that
+// begins before it.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	rule := query.Get("rule")
@@ -30,7 +30,12 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, fmt.Errorf("verdicts: %w", err))
 		return
 	}
-	if rule != "" {
+	begin, err := boolean(query.Get("cursor"))
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, fmt.Errorf("cursor: %w", err))
+		return
+	}
+	if rule != "" && (rule != manualRule || !follow) {
 		if err := s.checkRule(rule); err != nil {
 			s.fail(w, http.StatusNotFound, err)
 			return
@@ -69,10 +74,14 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	// Once the client has the header, it misses no outlier.
-	out.dir = sub.SnapshotsDir
-	err = out.backlog(sub)
+	if begin {
+		err = out.enc.Encode(cursorNotice{sub.Cursor})
+	}
 	if err == nil {
-		err = out.follow(r.Context().Done(), sub.Outliers, sub.Lost)
+		err = out.backlog(sub)
+	}
+	if err == nil {
+		err = out.follow(r.Context().Done(), sub)
 	}
 	if err != nil {
 		s.log.Debug("an events client disconnected", zap.Error(err))
@@ -87,23 +96,26 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 type stream struct {
 	enc      *text.Encoder
 	flush    func() error
-	told     uint64 // losses reported to the client
-	verdicts bool   // send verdicts
-	dir      string // of the snapshots
+	told     lostNotice // losses reported to the client
+	verdicts bool       // send verdicts
 }
 
 // backlog sends what came after the client's cursor.
 func (s *stream) backlog(sub *Subscription) error {
-	if sub.Forgotten > 0 || sub.Restarted {
-		if err := s.enc.Encode(lostNotice{Lost: sub.Forgotten, Restarted: sub.Restarted}); err != nil {
+	lost := lostNotice{Lost: sub.Forgotten, Restarted: sub.Restarted}
+	if s.verdicts {
+		lost.LostVerdicts = sub.ForgottenFinished
+	}
+	if lost != (lostNotice{}) {
+		if err := s.enc.Encode(lost); err != nil {
 			return err
 		}
 	}
 	for _, o := range sub.Backlog {
-		if o.Explained != nil && !s.verdicts {
+		if o.Finished && !s.verdicts {
 			continue
 		}
-		if err := s.enc.Encode(s.line(o)); err != nil {
+		if err := s.enc.Encode(line(o)); err != nil {
 			return err
 		}
 	}
@@ -112,7 +124,8 @@ func (s *stream) backlog(sub *Subscription) error {
 
 // follow copies outliers to the client until done. A loss is reported after the
 // next outlier; there is one, because only a full queue loses.
-func (s *stream) follow(done <-chan struct{}, outliers <-chan *events.Outlier, lost func() uint64) error {
+func (s *stream) follow(done <-chan struct{}, sub *Subscription) error {
+	outliers := sub.Outliers
 	for {
 		if len(outliers) == 0 {
 			if err := s.flush(); err != nil {
@@ -126,33 +139,37 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *events.Outlier, l
 			if !ok {
 				return nil
 			}
-			if o.Explained != nil && !s.verdicts {
+			if o.Finished && !s.verdicts {
 				continue // the client has this outlier
 			}
-			if err := s.enc.Encode(s.line(o)); err != nil {
+			if err := s.enc.Encode(line(o)); err != nil {
 				return err
 			}
 		}
-		if n := lost(); n > s.told {
-			if err := s.enc.Encode(lostNotice{Lost: n - s.told}); err != nil {
+		now := lostNotice{Lost: sub.Lost()}
+		if s.verdicts {
+			now.LostVerdicts = sub.LostFinished()
+		}
+		if now != s.told {
+			if err := s.enc.Encode(lostNotice{Lost: now.Lost - s.told.Lost, LostVerdicts: now.LostVerdicts - s.told.LostVerdicts}); err != nil {
 				return err
 			}
-			s.told = n
+			s.told = now
 		}
 	}
 }
 
-// line is an outlier, or its verdict if it was sent before.
-func (s *stream) line(o *events.Outlier) any {
-	if o.Explained == nil {
+// line is an outlier, or its verdict if its snapshot is complete.
+func line(o *events.Outlier) any {
+	if !o.Finished {
 		return o
 	}
 	v := &Verdict{
 		ID: o.ID, Time: o.Time, Rule: o.Rule, Task: o.Task,
-		StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained, Cursor: o.Cursor,
+		StartMono: o.StartMono, Snapshot: o.Snapshot, Dir: o.Dir, Cursor: o.Cursor,
 	}
-	if o.Snapshot != nil && s.dir != "" {
-		v.Dir = filepath.Join(s.dir, *o.Snapshot)
+	if o.Explained != nil {
+		v.Explained = *o.Explained
 	}
 	return verdictNotice{Verdict: v}
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,34 +22,50 @@ const (
 // ever waiting for them. Its methods may be called from any goroutine; Recent and
 // Subscribe implement those of Backend.
 type Feed struct {
-	run string // of the daemon, in cursors
+	run      string        // of the daemon, in cursors
+	earlyFor time.Duration // for so long a complete snapshot waits for its outlier
 
 	mu       sync.Mutex
-	memory   *memory
+	memory   *memory // of outliers
+	finished *memory // of those whose snapshot is complete, and of snapshots taken by hand
 	readers  map[*reader]struct{}
-	verdicts uint64 // so far
 	lost     uint64
-	missed   uint64           // completions that readers were too slow for
-	early    []events.Outlier // explained, but not published yet
+	missed   uint64 // completions that readers were too slow for
+	early    []early
+}
+
+// early is an outlier whose snapshot is complete, but which is not published yet.
+type early struct {
+	events.Outlier
+	since time.Time
 }
 
 type reader struct {
 	rule string
 	ch   chan *events.Outlier
 	own  bool   // the daemon itself: Lost and Missed are about clients
-	lost uint64 // guarded by Feed.mu
+	lost uint64 // guarded by Feed.mu, as is lostFinished
+
+	lostFinished uint64
 }
 
 // NewFeed returns a feed that remembers up to remember outliers.
 func NewFeed(remember int) *Feed {
 	return &Feed{
-		run:    strconv.FormatInt(time.Now().UnixNano(), 36),
-		memory: newMemory(remember), readers: map[*reader]struct{}{},
+		run: strconv.FormatInt(time.Now().UnixNano(), 36), earlyFor: 5 * time.Second,
+		memory: newMemory(remember), finished: newMemory(remember), readers: map[*reader]struct{}{},
 	}
 }
 
+// Cursor is the place after all that has come.
+func (f *Feed) Cursor() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hereLocked().String()
+}
+
 // hereLocked is the place after all that has come.
-func (f *Feed) hereLocked() cursor { return cursor{f.run, f.memory.added, f.verdicts} }
+func (f *Feed) hereLocked() cursor { return cursor{f.run, f.memory.added, f.finished.added} }
 
 // Publish remembers an outlier and offers it to every reader of its rule. The
 // outlier must not be modified afterwards.
@@ -58,11 +73,11 @@ func (f *Feed) Publish(o *events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	known := *o // the caller may still read it
-	known.Cursor = cursor{f.run, f.memory.added + 1, f.verdicts}.String()
+	known.Cursor = cursor{f.run, f.memory.added + 1, f.finished.added}.String()
 	f.memory.add(&known)
 	f.offerLocked(&known)
 	for i := range f.early {
-		if f.explainLocked(&f.early[i]) {
+		if f.finishLocked(&f.early[i].Outlier) {
 			f.early = slices.Delete(f.early, i, i+1)
 			break
 		}
@@ -77,7 +92,7 @@ func (f *Feed) Complete(o *events.Outlier) {
 	f.memory.replace(o.Rule, func(old *events.Outlier) bool { return old.ID == o.ID },
 		func(old *remembered) *events.Outlier {
 			known := *o
-			known.Explained, known.Actions = old.Explained, old.Actions
+			known.Explained, known.Dir, known.Actions = old.Explained, old.Dir, old.Actions
 			return &known
 		})
 	again := *o // without Explained: readers have it already
@@ -85,20 +100,44 @@ func (f *Feed) Complete(o *events.Outlier) {
 	f.offerLocked(&again)
 }
 
-// Explain adds the verdicts of a complete snapshot to the remembered outliers, and
-// offers them to readers again, with Outlier.Explained set.
-func (f *Feed) Explain(outliers []events.Outlier) {
+// Finish tells that the snapshot of these outliers is complete, in a directory: it adds
+// that and their verdicts, if there are any, to the remembered outliers, and offers them to
+// readers again, with Outlier.Finished set.
+func (f *Feed) Finish(dir string, outliers []events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range outliers {
-		if outliers[i].Explained == nil || outliers[i].Snapshot == nil || f.explainLocked(&outliers[i]) {
+		o := outliers[i]
+		if o.Dir = dir; o.Snapshot == nil || f.finishLocked(&o) {
 			continue
 		}
-		// Not published yet: others are enriched before it.
+		// Not published yet, as others are enriched before it; or forgotten since.
 		if len(f.early) >= maxEarly {
+			f.offerFinishedLocked(&f.early[0].Outlier)
 			f.early = f.early[1:]
 		}
-		f.early = append(f.early, outliers[i])
+		f.early = append(f.early, early{o, time.Now()})
+		time.AfterFunc(f.earlyFor, f.flushEarly)
+	}
+}
+
+// FinishManual tells of a complete snapshot that no rule asked for: o is its target, or an
+// outlier of nobody. It is among what Subscribe returns, and not in Recent.
+func (f *Feed) FinishManual(dir string, o *events.Outlier) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	again := *o
+	again.Dir = dir
+	f.offerFinishedLocked(&again)
+}
+
+// flushEarly offers what has waited too long for its outlier, which was forgotten.
+func (f *Feed) flushEarly() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.early) > 0 && time.Since(f.early[0].since) >= f.earlyFor {
+		f.offerFinishedLocked(&f.early[0].Outlier)
+		f.early = f.early[1:]
 	}
 }
 
@@ -123,25 +162,33 @@ func (f *Feed) Acted(rule, id string, r events.ActionResult) {
 	})
 }
 
-// maxEarly bounds the explanations that wait for their outlier.
+// maxEarly bounds Feed.early.
 const maxEarly = 256
 
-// explainLocked reports whether the outlier was remembered.
-func (f *Feed) explainLocked(e *events.Outlier) bool {
+// finishLocked reports whether the outlier was remembered.
+func (f *Feed) finishLocked(e *events.Outlier) bool {
 	return f.memory.replace(e.Rule, func(o *events.Outlier) bool {
 		return o.Snapshot != nil && *o.Snapshot == *e.Snapshot && o.Cause == e.Cause && o.Task.TID == e.Task.TID &&
 			o.ID == e.ID && o.StartMono == e.StartMono && o.EndMono == e.EndMono
 	}, func(o *remembered) *events.Outlier {
-		if o.Explained != nil {
+		if o.finished {
 			return nil
 		}
-		f.verdicts++
-		o.verdict = f.verdicts
+		o.finished = true
 		again := *o.Outlier // readers may hold the old one
-		again.Explained, again.Cursor = e.Explained, f.hereLocked().String()
-		f.offerLocked(&again)
+		again.Explained, again.Dir = e.Explained, e.Dir
+		f.offerFinishedLocked(&again)
 		return &again
 	})
+}
+
+// offerFinishedLocked remembers that an outlier's snapshot is complete, and offers that.
+func (f *Feed) offerFinishedLocked(o *events.Outlier) {
+	again := *o
+	again.Finished, again.Completed = true, false
+	again.Cursor = cursor{f.run, f.memory.added, f.finished.added + 1}.String()
+	f.finished.add(&again)
+	f.offerLocked(&again)
 }
 
 func (f *Feed) offerLocked(o *events.Outlier) {
@@ -153,6 +200,9 @@ func (f *Feed) offerLocked(o *events.Outlier) {
 		case r.ch <- o:
 		default:
 			switch {
+			case o.Finished && !r.own:
+				r.lostFinished++
+				f.lost++
 			case o.Completed && r.own: // it has the outlier, or knows that it lost it
 			case o.Completed:
 				f.missed++
@@ -175,20 +225,21 @@ func (f *Feed) Recent(rule string) []*events.Outlier {
 
 // Subscription is a reader's share of a feed.
 type Subscription struct {
-	// Backlog is what came after the cursor and is remembered: outliers, then verdicts, in
-	// the order in which they came.
+	Cursor string // the place before Backlog, or if there is none, before Outliers
+	// Backlog is what came after the cursor and is remembered: outliers, then those that are
+	// Finished, in the order in which they came.
 	Backlog []*events.Outlier
-	// Forgotten counts outliers after the cursor that are not remembered. Restarted: the
-	// cursor is of an earlier run of the daemon; what came after it then is not known.
-	Forgotten uint64
+	// Forgotten counts outliers after the cursor that are not remembered, ForgottenFinished
+	// those that are Finished. Restarted: the cursor is of an earlier run of the daemon; what
+	// came after it then is not known.
+	Forgotten, ForgottenFinished uint64
+
 	Restarted bool
 	// Outliers has those from now on. If it is full, outliers are dropped, and counted in
-	// Lost.
-	Outliers <-chan *events.Outlier
-	Cancel   func() // closes Outliers; may be called more than once
-	Lost     func() uint64
-
-	SnapshotsDir string // that snapshots of verdicts are in; the feed does not know it
+	// Lost, or in LostFinished.
+	Outliers           <-chan *events.Outlier
+	Cancel             func() // closes Outliers; may be called more than once
+	Lost, LostFinished func() uint64
 }
 
 // Subscribe returns the outliers of a rule, or of all for "", from now on; with after, a
@@ -201,36 +252,41 @@ func (f *Feed) Subscribe(rule, after string) (*Subscription, error) {
 	s := &Subscription{}
 	r := &reader{rule: rule, ch: make(chan *events.Outlier, subscriberQueue)}
 	f.mu.Lock()
+	s.Cursor = f.hereLocked().String()
 	if after != "" {
 		if s.Restarted = at.run != f.run; s.Restarted {
-			at = cursor{}
+			at = cursor{run: f.run}
 		}
-		s.Backlog = f.sinceLocked(rule, at)
+		s.Cursor, s.Backlog = at.String(), f.sinceLocked(rule, at)
 		s.Forgotten = f.memory.forgottenAfter(rule, at.outliers)
+		s.ForgottenFinished = f.finished.forgottenAfter(rule, at.verdicts)
 	}
 	f.readers[r] = struct{}{}
 	f.mu.Unlock()
 	s.Outliers, s.Cancel, s.Lost = f.reader(r)
+	s.LostFinished = func() uint64 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return r.lostFinished
+	}
 	return s, nil
 }
 
 // sinceLocked lists what came after a cursor. The cursor of each is such that no other
 // is skipped by who goes on from there.
 func (f *Feed) sinceLocked(rule string, at cursor) []*events.Outlier {
-	all := f.memory.of(rule)
 	var list []*events.Outlier
-	for i := range all {
-		if all[i].number > at.outliers {
-			o := *all[i].Outlier
-			o.Explained, o.Cursor = nil, cursor{f.run, all[i].number, at.verdicts}.String()
+	for _, known := range f.memory.of(rule) {
+		if known.number > at.outliers {
+			o := *known.Outlier
+			o.Cursor = cursor{f.run, known.number, at.verdicts}.String()
 			list = append(list, &o)
 		}
 	}
-	slices.SortFunc(all, func(a, b remembered) int { return cmp.Compare(a.verdict, b.verdict) })
-	for i := range all {
-		if all[i].verdict > at.verdicts {
-			o := *all[i].Outlier
-			o.Cursor = cursor{f.run, f.memory.added, all[i].verdict}.String()
+	for _, known := range f.finished.of(rule) {
+		if known.number > at.verdicts {
+			o := *known.Outlier
+			o.Cursor = cursor{f.run, f.memory.added, known.number}.String()
 			list = append(list, &o)
 		}
 	}

@@ -23,11 +23,11 @@ type memory struct {
 // maxForgotten bounds memory.forgotten: rules come and go with reloads.
 const maxForgotten = 1024
 
-// remembered is an outlier with its number in the order of arrival, and that of its
-// verdict; 0: none yet.
+// remembered is an outlier with its number in the order of arrival.
 type remembered struct {
 	*events.Outlier
-	number, verdict uint64
+	number   uint64
+	finished bool // its snapshot is complete
 }
 
 func newMemory(keep int) *memory {

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
@@ -54,9 +55,12 @@ func TestMemoryOrder(t *testing.T) {
 	}
 }
 
-// A verdict on an outlier that was forgotten goes nowhere.
+// A verdict on an outlier that was forgotten comes, and is on no other.
 func TestVerdictOnForgotten(t *testing.T) {
 	f := NewFeed(2)
+	f.earlyFor = time.Millisecond
+	sub, err := f.Subscribe("manual", "")
+	assert.NilError(t, err)
 	id := "snapshot"
 	o := outlier("a", 1)
 	o.Snapshot = &id
@@ -66,8 +70,16 @@ func TestVerdictOnForgotten(t *testing.T) {
 	}
 	done := *o
 	done.Explained = &events.Explained{Verdict: "late"}
-	f.Explain([]events.Outlier{done})
+	f.Finish("/snapshots/one", []events.Outlier{done})
 	for _, o := range f.Recent("") {
 		assert.Check(t, o.Explained == nil)
 	}
+	again, err := f.Subscribe("a", f.run+".6.0")
+	assert.NilError(t, err)
+	if len(again.Backlog) == 0 {
+		again.Backlog = append(again.Backlog, <-again.Outliers)
+	}
+	late := again.Backlog[0]
+	assert.Check(t, late.Finished && late.Dir == "/snapshots/one" && late.Explained.Verdict == "late", "%+v", late)
+	assert.Check(t, is.Len(sub.Outliers, 0))
 }

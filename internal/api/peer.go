@@ -36,3 +36,12 @@ func peerUID(ctx context.Context) uint32 {
 	}
 	return c.peer.Uid
 }
+
+// peerPID is the peer's process, as this pid namespace numbers it; 0 if it is not in it, or unknown.
+func peerPID(ctx context.Context) int {
+	c, ok := ctx.Value(peerKey{}).(*limitedConn)
+	if !ok {
+		return 0
+	}
+	return int(c.peer.Pid)
+}

@@ -178,7 +178,8 @@ func (s *server) losses() []Loss {
 		{Cause: "stream_refused", Count: s.streams.refused.Load(),
 			Advice: "a user exceeded its share of event streams: stop some of its tailcam events -f"},
 		{Cause: "trigger_refused", Count: uint64(s.triggers.refused.Value()),
-			Advice: fmt.Sprintf("a user asked for snapshots more often than every %s: make its triggers rarer", triggerEvery)},
+			Advice: fmt.Sprintf("a user asked for snapshots more often than every %s, or root than every %s: make the triggers rarer",
+				userTriggers.every, rootTriggers.every)},
 	}
 }
 

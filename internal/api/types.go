@@ -8,8 +8,10 @@
 //	GET    /v1/events?rule=R                   remembered outliers, one JSON object per line
 //	GET    /v1/events?follow=1&rule=R          new outliers, one JSON object per line; a "partial" one may come
 //	                                           again with the same id, complete and marked "completed"; with
-//	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete;
-//	                                           with after=CURSOR also those since then
+//	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete,
+//	                                           with R "manual" those that no rule asked for; with after=CURSOR
+//	                                           also those since then; with cursor=1, {"cursor": CURSOR} comes
+//	                                           first: the place where the stream begins
 //	GET    /v1/activities                      ActivitiesInfo: live activities, and some that ended (not with ended=0)
 //	POST   /v1/activities?threads=&tokens=     for clients: see opening.go
 //	POST   /v1/trigger TriggerRequest          Triggered: takes a snapshot; without a body, with nothing to explain
@@ -24,9 +26,10 @@
 //	POST   /v1/reload {"check": false}         Reload; with check, what a reload would do
 //
 // Errors are {"error": "…"} with a fitting status. A stream may contain lines
-// {"lost": N}: its reader was too slow, and N outliers were dropped since the last
-// such line; or, as the first line after a cursor, {"lost": N, "restarted": B}: N
-// outliers since then are forgotten, and if B, the cursor is of an earlier daemon.
+// {"lost": N, "lost_verdicts": M}: its reader was too slow, and N outliers and M verdicts were
+// dropped since the last such line; or, as the first one after a cursor, {"lost": N,
+// "lost_verdicts": M, "restarted": B}: so many since then are forgotten, and if B, the cursor is
+// of an earlier daemon.
 package api
 
 import (
@@ -55,7 +58,7 @@ type Backend interface {
 	Recent(rule string) []*events.Outlier
 	// Subscribe returns the outliers of a rule, or of all for "", from now on, and those
 	// after a cursor unless it is "". Subscription.Cancel must be called. The sender never
-	// waits. A Partial outlier comes again with Completed, and any with Explained when its
+	// waits. A Partial outlier comes again with Completed, and any with Finished when its
 	// snapshot is complete. It fails if after is no cursor.
 	Subscribe(rule, after string) (*Subscription, error)
 	// Trigger takes a snapshot now.
@@ -92,6 +95,9 @@ type Status struct {
 	Calls32   string          `json:"calls_32,omitempty"` // how far syscall rules see 32-bit programs; empty: wholly
 	Pins      *PinStatus      `json:"pins,omitempty"`     // null: nothing is pinned
 	Actions   *ActionsStatus  `json:"actions,omitempty"`
+
+	// Cursor is the place after all outliers and verdicts that have come: where wait --after begins.
+	Cursor string `json:"cursor,omitempty"`
 
 	Activities *ActivitiesStatus `json:"activities,omitempty"` // null: activities.enabled is false
 	Peers      *PeersStatus      `json:"peers,omitempty"`      // null: nobody is told, and nobody may tell
@@ -339,31 +345,15 @@ type SnapshotInfo struct {
 	Kept    string    `json:"kept,omitempty"` // why: pinned, worst, newest, culprit, recent
 }
 
-// TriggerRequest asks for a snapshot. With TID or PID, it explains what that thread did
-// and waited for in the time before.
-type TriggerRequest struct {
-	Reason string `json:"reason,omitempty"`
-	PID    int    `json:"pid,omitempty"`     // its first thread, unless TID is another
-	TID    int    `json:"tid,omitempty"`     // of any process
-	Last   string `json:"last,omitempty"`    // a duration; empty: 1s
-	After  string `json:"after,omitempty"`   // recorded beyond the trigger; empty: 0s
-	NoWait bool   `json:"no_wait,omitempty"` // reply with the id alone, before it is taken
-}
-
-// Triggered is a snapshot that was taken, or that is being taken.
-type Triggered struct {
-	ID        string            `json:"id"`
-	Dir       string            `json:"dir,omitempty"`       // empty: not yet
-	Explained *events.Explained `json:"explained,omitempty"` // null: no thread was named, or it could not be explained
-}
-
 // failure is the body of an error reply.
 type failure struct {
 	Error string `json:"error"`
 }
 
-// Verdict is the explanation of an outlier that was published before, sent when its
-// snapshot is complete.
+// Verdict tells that the snapshot of an outlier is complete, and with it the explanation of
+// the outlier, which was published before. If a snapshot could not be explained, Verdict is
+// empty. With the rule "manual", no rule asked for the snapshot: ID is empty, and so is Task,
+// unless the time of a thread was to be explained.
 type Verdict struct {
 	ID        string      `json:"id,omitempty"` // of the outlier
 	Time      time.Time   `json:"time"`         // of the outlier
@@ -383,6 +373,15 @@ type verdictNotice struct {
 
 // lostNotice is the line of an event stream for a loss.
 type lostNotice struct {
-	Lost      uint64 `json:"lost"`
-	Restarted bool   `json:"restarted,omitempty"`
+	Lost         uint64 `json:"lost"`
+	LostVerdicts uint64 `json:"lost_verdicts,omitempty"`
+	Restarted    bool   `json:"restarted,omitempty"`
 }
+
+// cursorNotice is the line of an event stream for the place where it begins.
+type cursorNotice struct {
+	Cursor string `json:"cursor"`
+}
+
+// manualRule takes the place of the rule for snapshots that no rule asked for.
+const manualRule = "manual"

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/process"
@@ -60,7 +57,7 @@ func (d *daemon) triggerOutlier(f *trigger.Firing, ev *trigger.Event) *events.Ou
 		of.Last = spec.Last
 		spec = &of
 	}
-	th, found := d.triggerTarget(spec, ev.Task)
+	th, of, found := d.triggerTarget(spec, ev.Task)
 	if !found && ev.Task != nil && spec.Named() {
 		return nil // of another's
 	}
@@ -81,94 +78,9 @@ func (d *daemon) triggerOutlier(f *trigger.Firing, ev *trigger.Event) *events.Ou
 	o.Key = map[string]uint64{"tid": uint64(o.Task.TID)}
 	o.Trigger = &events.TriggerInfo{Source: f.Rule.Trigger.Source(), Reason: ev.Reason, Peer: ev.Peer}
 	o.TraceID, o.SpanID, o.Activity = ev.TraceID, ev.SpanID, ev.Activity
+	worksFor(o, of)
 	o.WantsSnapshot, o.MatchedRule = f.WantsSnapshot, f.Rule
 	return o
-}
-
-// triggerTarget finds the thread to be explained: the one that the source names, if it is
-// a target of the rule, or else one of the rule's.
-func (d *daemon) triggerTarget(spec *rules.Target, named *trigger.Task) (*process.Thread, bool) {
-	switch {
-	case named != nil:
-		return d.namedTarget(spec, named)
-	case spec.PID != 0:
-		th, err := d.hosts.Thread(int(spec.PID), int(spec.PID))
-		return &th, err == nil
-	case !spec.Places.Empty():
-		return d.placedTarget(&spec.Places)
-	}
-	return nil, false
-}
-
-// namedTarget is what is known of a task that may be gone; false: it is no target.
-func (d *daemon) namedTarget(spec *rules.Target, named *trigger.Task) (*process.Thread, bool) {
-	th, err := process.Thread{}, fs.ErrNotExist
-	if !named.Past {
-		th, err = d.hosts.Thread(named.PID, named.TID)
-	}
-	if err != nil {
-		th = process.Thread{Syscall: -1}
-		th.PID, th.TID, th.Comm, th.Cgroup = cmp.Or(named.PID, named.TID), named.TID, named.Comm, named.Cgroup
-		th.Cmdline = named.Cmdline
-	}
-	switch {
-	case spec.PID != 0:
-		return &th, th.PID == int(spec.PID)
-	case spec.Places.Empty():
-		return &th, true
-	}
-	at := d.cgroups().PlaceOf(cmp.Or(th.Cgroup, named.Cgroup))
-	return &th, spec.Places.All(&at.Place)
-}
-
-// maxCandidates is how many threads are asked for their state.
-const maxCandidates = 128
-
-// placedTarget chooses one of the threads that run where the conditions hold: one that is
-// blocked without a signal's way out, or else one that runs or waits for a CPU, or else
-// the first.
-func (d *daemon) placedTarget(where *rules.Places) (*process.Thread, bool) {
-	var best *process.Thread
-	asked := 0
-	from := d.cgroups()
-	err := from.WalkCgroups(func(_ uint64, path string) {
-		if asked >= maxCandidates || best != nil && stalled(best) == 2 {
-			return
-		}
-		at := from.PlaceOf(path)
-		if !where.All(&at.Place) {
-			return
-		}
-		tids, err := d.hosts.CgroupThreads(path)
-		if err != nil {
-			return // it was removed
-		}
-		for _, tid := range tids[:min(len(tids), maxCandidates-asked)] {
-			asked++
-			th, err := d.hosts.Thread(0, tid)
-			if err != nil {
-				continue
-			}
-			if best == nil || stalled(&th) > stalled(best) {
-				best = &th
-			}
-		}
-	})
-	if err != nil {
-		d.log.Debug("find the target of a trigger", zap.Error(err))
-	}
-	return best, best != nil
-}
-
-// stalled orders threads by how likely they are the ones that were held up.
-func stalled(th *process.Thread) int {
-	switch th.State {
-	case "uninterruptible":
-		return 2
-	case "runnable":
-		return 1
-	}
-	return 0
 }
 
 // counters are those of the kernel side, of triggers and of rules on activities.

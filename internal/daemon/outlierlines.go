@@ -101,12 +101,12 @@ func (l *outlierLines) serve(ctx context.Context, outliers <-chan *events.Outlie
 
 // take handles an outlier, its completion, or its verdict.
 func (l *outlierLines) take(o *events.Outlier, now time.Time) {
-	if o.Completed || o.Explained != nil {
+	if o.Completed || o.Finished {
 		if l.wait[o.ID] == nil {
 			return // left out, or written before
 		}
 		l.wait[o.ID] = o
-		if o.Explained != nil || o.Snapshot == nil {
+		if o.Finished || o.Snapshot == nil {
 			l.write(o.ID)
 		}
 		return

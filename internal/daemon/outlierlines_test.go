@@ -60,7 +60,7 @@ func TestLineWaitsForItsVerdict(t *testing.T) {
 			if what == "completed" {
 				again.Partial, again.Completed, again.Task.Cgroup = false, true, "/a"
 			} else {
-				again.Explained = explained
+				again.Explained, again.Finished = explained, true
 			}
 			l.take(&again, now)
 		}
@@ -85,6 +85,7 @@ func TestLinePlaces(t *testing.T) {
 	o.OnCPU = &events.OnCPU{Peer: events.Peer{TID: 9, Identity: &events.Identity{Place: batch}}}
 	o.Waker = &events.Waker{Peer: events.Peer{TID: 3, Identity: &events.Identity{Title: "nginx: worker process"}}}
 	o.Explained = &events.Explained{By: "hog 9", ByKind: "task", ByTask: &events.Identity{Place: batch}}
+	o.Finished = true
 	o.Partial, o.Snapshot = false, nil
 	l.wait[o.ID], l.rules[o.Rule] = o, &ruleLines{}
 	l.take(o, now)
@@ -106,7 +107,7 @@ func TestLineFields(t *testing.T) {
 	o.Block, o.Waker, o.Syscall = &events.BlockInfo{Device: "vda", Op: "read"}, &events.Waker{Peer: events.Peer{TID: 3}}, &events.SyscallInfo{Name: "read"}
 	l.take(o, now)
 	again := *o
-	again.Explained = &events.Explained{Verdict: "It waited.", Cause: "preempted", By: "hog", ByKind: "task", NS: 19e6}
+	again.Explained, again.Finished = &events.Explained{Verdict: "It waited.", Cause: "preempted", By: "hog", ByKind: "task", NS: 19e6}, true
 	l.take(&again, now)
 	assert.Assert(t, is.Len(kept.All(), 1))
 	line := kept.All()[0]

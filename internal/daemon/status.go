@@ -22,6 +22,7 @@ import (
 func (d *daemon) Status(context.Context) api.Status {
 	s := api.Status{
 		Version: version.String(), PID: os.Getpid(), UptimeNS: time.Since(d.start).Nanoseconds(), Kernel: release(),
+		Cursor: d.feed.Cursor(),
 		Rules:  []api.RuleInfo{},
 		Losses: []api.Loss{},
 	}
@@ -282,12 +283,7 @@ func (d *daemon) Recent(rule string) []*events.Outlier { return d.feed.Recent(ru
 
 // Subscribe implements api.Backend.
 func (d *daemon) Subscribe(rule, after string) (*api.Subscription, error) {
-	s, err := d.feed.Subscribe(rule, after)
-	if err != nil {
-		return nil, err
-	}
-	s.SnapshotsDir = d.store.Dir()
-	return s, nil
+	return d.feed.Subscribe(rule, after)
 }
 
 var _ api.Backend = (*daemon)(nil)

@@ -63,7 +63,8 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 func (d *daemon) afterSnapshot(done snapshot.Done) {
 	job := action.Job{ID: done.ID, Dir: done.Dir}
 	on, given := rules.OnSnapshot, done.Outliers
-	if o := done.Trigger(); o != nil {
+	manual := done.Trigger()
+	if o := manual; o != nil {
 		on, given, job.Reason = rules.OnTrigger, []events.Outlier{*o}, done.Reason
 		done.Outliers = nil // no rule's: its answer tells of it
 	}
@@ -72,7 +73,10 @@ func (d *daemon) afterSnapshot(done snapshot.Done) {
 	if done.Err != nil {
 		return
 	}
-	d.feed.Explain(done.Outliers)
+	if manual != nil {
+		d.feed.FinishManual(done.Dir, manual)
+	}
+	d.feed.Finish(done.Dir, done.Outliers)
 	job.Done = d.upload(done.ID) // with what the actions leave in it
 	d.act(on, given, &job)
 }

@@ -94,6 +94,9 @@ func (c *collector) explainLocked(e *api.Verdict) {
 		return
 	}
 	delete(c.awaited, e.ID)
+	if e.Explained.Verdict == "" {
+		return // its snapshot could not be explained
+	}
 	v.Text, v.Cause, v.By, v.ByKind, v.NS, v.Confidence = e.Explained.Verdict, e.Cause, e.By, e.ByKind, e.NS, e.Confidence
 	if e.Snapshot != nil {
 		v.Snapshot = *e.Snapshot

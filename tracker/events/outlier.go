@@ -315,6 +315,7 @@ type Outlier struct {
 	Trigger    *TriggerInfo      `json:"trigger,omitempty"`
 	Snapshot   *string           `json:"snapshot"`            // id, or null
 	Explained  *Explained        `json:"explained,omitempty"` // once its snapshot is complete
+	Dir        string            `json:"dir,omitempty"`       // of the snapshot, once that is complete; only in streams
 	// Actions are the results of actions that were given this outlier, of those that ended.
 	Actions    []ActionResult `json:"actions,omitempty"`
 	Suppressed uint64         `json:"suppressed"` // snapshots of this rule limited since its last one
@@ -326,6 +327,9 @@ type Outlier struct {
 	// CLOCK_MONOTONIC, the clock of the recorder.
 	StartMono uint64 `json:"start_mono_ns"`
 	EndMono   uint64 `json:"end_mono_ns"`
+	// Finished: published before, and its snapshot is complete now, explained or not; or nobody
+	// but the snapshot tells of it, as that was taken by hand.
+	Finished bool `json:"-"`
 	// WantsSnapshot: the limiter let this one have a snapshot.
 	WantsSnapshot bool `json:"-"`
 	// KeepUntil is until when its snapshot lasts at least, in nanoseconds of CLOCK_MONOTONIC, so

@@ -17,7 +17,7 @@
  *	client SOCKET full			more tokens and threads than there are
  *	client SOCKET cost LIVE			nanoseconds of a switch between so many tokens, of a request's token from
  *						begin to end, and of calls beside them; probed() may have a uprobe
- *	client SOCKET trigger REASON
+ *	client SOCKET trigger REASON [MS]
  */
 #define _GNU_SOURCE
 #include "tailcam.h"
@@ -683,7 +683,11 @@ int main(int argc, char **argv)
 	const char *what = argc > 2 ? argv[2] : "";
 
 	if (!strcmp(what, "trigger")) {
-		if (tailcam_trigger(argv[1], argv[3], id, sizeof(id), error, sizeof(error)))
+		const uint64_t ns = (uint64_t)(argc > 4 ? atoi(argv[4]) : 0) * 1000000;
+		const struct tailcam_trigger_options asked = {ns, ns};
+
+		if (ns ? tailcam_trigger_with(argv[1], argv[3], &asked, id, sizeof(id), error, sizeof(error)) :
+			 tailcam_trigger(argv[1], argv[3], id, sizeof(id), error, sizeof(error)))
 			fprintf(stderr, "%s\n", error);
 		printf("%s\n", id);
 		return 0;

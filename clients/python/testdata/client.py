@@ -161,7 +161,9 @@ def null(h):
 
 what = sys.argv[2]
 if what == "trigger":
-    print(json.dumps({"id": tailcam.trigger('it is "slow"', sys.argv[1])}))
+    tailcam.trigger('it is "slow"', sys.argv[1])
+    taken = tailcam.trigger('it is "slow"', sys.argv[1], last=0.8, after=1)
+    print(json.dumps({"id": taken, "tid": os.getpid()}))
     sys.exit()
 with tailcam.open(
     sys.argv[1], threads=64, tokens=128, inherit=sys.argv[3:] == ["1"], required=what != "null"

@@ -45,3 +45,30 @@ func TestOfTraces(t *testing.T) {
 	n, live = found(w.now+1, first)
 	assert.Check(t, n == 0 && live == 0, "%d, %d", n, live)
 }
+
+// TestLiveNamed: live activities of a name are found, the one that began first before the others,
+// and none that has ended, or has another name.
+func TestLiveNamed(t *testing.T) {
+	w := &world{now: 1000 * ms}
+	w.Watcher = New(&Options{Processes: func() []Process { return w.list }, Now: func() uint64 { return w.now }})
+	first, second := w.add(8), w.add(8)
+	w.Scan()
+	names := func() (list []int) {
+		for _, r := range w.LiveNamed(func(name string) bool { return name == "work" }) {
+			assert.Check(t, r.Name == "work" && r.Live, "%+v", r)
+			list = append(list, r.PID)
+		}
+		return list
+	}
+	second.begin(3, "work")
+	w.now += ms
+	first.begin(0, "work")
+	first.begin(1, "other")
+	w.now += ms
+	assert.DeepEqual(t, names(), []int{second.PID(), first.PID()})
+	second.end(3)
+	second.begin(3, "other")
+	assert.DeepEqual(t, names(), []int{first.PID()})
+	first.end(0)
+	assert.Check(t, names() == nil)
+}

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == webRole {
 		os.Exit(serveWeb())
 	}
+	if len(os.Args) == 3 && os.Args[1] == slowThreadVerb {
+		os.Exit(slowThread(os.Args[2]))
+	}
 	os.Exit(run(m))
 }
 

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -105,22 +104,29 @@ func TestTriggerRefused(t *testing.T) {
 	assert.Check(t, len(d.list()) == 0, "%+v", d.list())
 }
 
+// post sends a request over the socket, with what any HTTP client has.
+func (d *running) post(path, body string) (status int, text string) {
+	d.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+	}}}
+	resp, err := client.Post("http://tailcam"+path, "application/json", strings.NewReader(body))
+	assert.NilError(d.t, err)
+	defer resp.Body.Close()
+	read, err := io.ReadAll(resp.Body)
+	assert.NilError(d.t, err)
+	return resp.StatusCode, string(read)
+}
+
 // TestTriggerFromProgram: a program asks over the socket with what any HTTP client has,
 // does not wait, and finds the snapshot by the id in the reply.
 func TestTriggerFromProgram(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(napRule("nap", newUID())))
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-	}}}
 	body := fmt.Sprintf(`{"tid": %d, "last": "100ms", "after": "200ms", "reason": "slow request", "no_wait": true}`, os.Getpid())
-	resp, err := client.Post("http://tailcam/v1/trigger", "application/json", bytes.NewBufferString(body))
-	assert.NilError(t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	assert.NilError(t, err)
+	status, text := d.post("/v1/trigger", body)
 	var reply api.Triggered
-	assert.NilError(t, json.Unmarshal(text, &reply), "%s", text)
+	assert.NilError(t, json.Unmarshal([]byte(text), &reply), "%d %s", status, text)
 	assert.Assert(t, reply.ID != "" && reply.Dir == "", "%s", text)
 	eventually(t, "the snapshot", func() bool { return len(d.list()) == 1 })
 	m, err := snapshot.ReadMeta(filepath.Join(d.snaps, reply.ID))
