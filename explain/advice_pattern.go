@@ -15,7 +15,7 @@ var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 		return "Many take turns at one lock: do less under it, or split it; no single holder is slow."
 	},
 	ExhaustedPool: func(w *walker, _ *Result) string {
-		return fmt.Sprintf("All threads named %s were at work: a larger pool, or shorter requests.", w.found.by.Comm)
+		return fmt.Sprintf("All %s were at work: a larger pool, or shorter requests.", w.found.what)
 	},
 	RetryLoop: func(*walker, *Result) string {
 		return "It asks again and again instead of waiting for an event: find what it waits for by the stack of its sleeps, and have it woken."

@@ -90,6 +90,8 @@ type Names struct {
 	Code     func(pid int, address uint64) string // function of a program
 	Device   func(dev uint32) string              // major << 20 | minor
 	Task     func(tid int) (TaskInfo, bool)
+	// Tasks are all that Task knows. Those that have no event slept all the time.
+	Tasks func() []int
 	// Setting is what a setting of the kernel or of a disk was when the trace was taken,
 	// such as vm.dirty_bytes; Limit the same for a file of a cgroup, such as cpu.max.
 	Setting func(name string) string

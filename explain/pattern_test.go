@@ -79,6 +79,49 @@ func poolTrace(idle *trace.Switch, alone bool) func(s *script) {
 	}
 }
 
+// numbered gives each thread of the pool a number in its name.
+func numbered(trace func(s *script)) func(s *script) { return renamed(trace, false) }
+
+// processes makes each thread of the pool a process.
+func processes(trace func(s *script)) func(s *script) { return renamed(trace, true) }
+
+func renamed(pool func(s *script), processes bool) func(s *script) {
+	return func(s *script) {
+		pool(s)
+		for i := range s.list {
+			sw, ok := s.list[i].Body.(trace.Switch)
+			if !ok || sw.NextComm.String() != "worker" {
+				continue
+			}
+			if processes && sw.NextPID == 20 {
+				sw.NextPID = sw.NextTID
+			} else if !processes {
+				sw.NextComm = trace.MakeComm(fmt.Sprint("worker", sw.NextTID))
+			}
+			s.list[i].Body = sw
+		}
+	}
+}
+
+// beside has the workers of poolTrace be children of one process, and one more task of a process
+// that the trace has nothing of; another listens.
+func beside(tid, pid, listens int) func(n *Names) {
+	return func(n *Names) {
+		of := n.Task
+		n.Task = func(id int) (TaskInfo, bool) {
+			switch {
+			case id == 21 || id == 22:
+				return TaskInfo{PID: id, PPID: 19, Comm: "worker"}, true
+			case id == tid && tid != 0:
+				return TaskInfo{PID: pid, PPID: 19, Comm: "worker"}, true
+			}
+			return of(id)
+		}
+		n.Tasks = func() []int { return []int{21, 22, tid} }
+		n.Sockets = func(id int) (Sockets, bool) { return Sockets{Listens: id == listens}, id == listens }
+	}
+}
+
 func herdTrace(size int, together bool) func(s *script) {
 	return func(s *script) {
 		s.swap(300, 1, 0, other, sleeps(0)).swap(400, 0, 0, 50, sleeps(0))
@@ -200,6 +243,12 @@ var patternCases = []patternCase{
 	{name: "pool with an idle thread", trace: poolTrace(&timedFutex, false), want: "", advice: "CPU time of worker 22"},
 	{name: "pool with a thread that sleeps", trace: poolTrace(&trace.Switch{PrevState: 1, Call: 230}, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
 	{name: "pool that served nobody else", trace: poolTrace(nil, true), want: "", advice: "CPU time of worker 22"},
+
+	{name: "pool of numbered threads", trace: numbered(poolTrace(nil, false)), want: ExhaustedPool, advice: "All threads named worker* were at work", sure: Inferred},
+	{name: "pool with a thread without any event", trace: poolTrace(nil, false), want: "", advice: "CPU time of worker 22", names: beside(23, 20, 0)},
+	{name: "pool of processes", trace: processes(poolTrace(nil, false)), want: ExhaustedPool, advice: "All processes named worker were at work", names: beside(0, 0, 0)},
+	{name: "a process without any event", trace: processes(poolTrace(nil, false)), want: "", advice: "CPU time of worker 22", names: beside(23, 23, 0)},
+	{name: "processes that do different things", trace: processes(poolTrace(nil, false)), want: "", advice: "CPU time of worker 22", names: beside(0, 0, 21)},
 
 	{name: "retries", want: RetryLoop, advice: "again and again", sure: Inferred, trace: func(s *script) {
 		s.swap(500, 0, 0, victim, sleeps(0))

@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -222,6 +224,7 @@ func explainNames(names func() *snapshot.Names) explain.Names {
 		Activities: func() []explain.Carried { return explainActivities(known().Activities) },
 		Setting:    func(name string) string { return known().Settings[name] },
 		Limit:      func(cgroup, name string) string { return known().limits[cgroup][name] },
+		Tasks:      func() []int { return slices.Sorted(maps.Keys(known().tasks)) },
 		Syscall:    rules.SyscallName,
 		Function: func(address uint64) string {
 			name, _, _ := strings.Cut(known().Functions[fmt.Sprintf("%#x", address)], " ")

@@ -34,6 +34,7 @@ type want struct {
 	says   string // the verdict, among other things
 	// pattern, if not "", must be named; others may come from what else the machine does.
 	pattern explain.Pattern
+	not     explain.Pattern // must not be named; "": any may
 	// request is the name of the one to blame, by its token; "": any, or none. own: it is the
 	// victim's.
 	request string
@@ -83,6 +84,9 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	}
 	if w.pattern != "" && (r.Pattern != w.pattern || !strings.HasPrefix(r.Verdict, w.pattern.Words()+": ")) {
 		complain("the pattern is %q, not %s", r.Pattern, w.pattern)
+	}
+	if w.not != "" && r.Pattern == w.not {
+		complain("the pattern is %s: %s", r.Pattern, r.PatternWhy)
 	}
 	if !strings.Contains(r.Advice, w.advice) {
 		complain("the advice %q does not say %q", r.Advice, w.advice)

@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	_ "embed" // a program in Python
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,6 +48,14 @@ func diskScenarios(shared *resources) []scenario {
 		{
 			name: "redis-script", rule: trackSyscall("read"), prepare: withRedis,
 			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client"},
+		},
+		{
+			name: "prefork", rule: trackSyscall("read"), prepare: withWorkers("shared"),
+			want: want{causes: only(explain.Task), by: "prefork.py", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool, advice: "All processes named scn-worker were at work"},
+		},
+		{ // one process sleeps all the time, and has no event: no pool is exhausted
+			name: "prefork-idle", rule: trackSyscall("read"), prepare: withWorkers("apart"),
+			want: want{causes: only(explain.Task), by: "prefork.py", root: explain.Timer, rootBy: "timer", not: explain.ExhaustedPool},
 		},
 		{
 			name: "nginx-disk", rule: trackSyscall("read"), prepare: shared.withNginx,
@@ -113,6 +122,20 @@ func serve(t *testing.T, r *round, socket string, argv ...string) {
 func withRedis(t *testing.T, r *round) {
 	socket := filepath.Join(t.TempDir(), "s")
 	serve(t, r, socket, "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", filepath.Dir(socket))
+}
+
+//go:embed src/prefork.py
+var workersOfPython []byte
+
+// withWorkers hands the program the socket of a server in Python with two processes.
+func withWorkers(how string) func(*testing.T, *round) {
+	return func(t *testing.T, r *round) {
+		dir := t.TempDir()
+		program, socket := filepath.Join(dir, "prefork.py"), filepath.Join(dir, "s")
+		assert.NilError(t, os.WriteFile(program, workersOfPython, 0o600))
+		serve(t, r, socket, "python3", program, socket, how)
+		r.complete = nil // the worker tells
+	}
 }
 
 // withNginx hands the program the socket of an nginx that serves a page of a slow disk.

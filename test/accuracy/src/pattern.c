@@ -176,9 +176,11 @@ static void pool(void)
 	struct actor workers[WORKERS], clients[CLIENTS],
 		victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = be_late};
 
+	static const char *const names[WORKERS] = {"scn-worker-1", "scn-worker-2"};
+
 	begin = now() + 20 * MSEC;
 	for (int i = 0; i < WORKERS; i++) {
-		workers[i] = (struct actor){.comm = "scn-worker", .cpu = other, .fifo = MIDDLE, .act = serve};
+		workers[i] = (struct actor){.comm = names[i], .cpu = other, .fifo = MIDDLE, .act = serve};
 		start(&workers[i]);
 	}
 	for (int i = 0; i < CLIENTS; i++) {
