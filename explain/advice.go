@@ -30,8 +30,9 @@ func (w *walker) advice(r *Result) string {
 		if a.NS*2 < r.DelayNS || f == nil || a.By == nil && a.Cause != Unexplained || i >= 0 && !followed(r, i) {
 			continue
 		}
-		if isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel; isRunning && site != "" {
-			return site // it says more than that there is something to see
+		isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel
+		if (isRunning || i < 0 && a.Cause == BlockDevice) && site != "" {
+			return site // it says more than that there is something to see, or that the disk took long
 		}
 		if s := f(w, &a); s != "" {
 			return printable(s)
@@ -187,6 +188,9 @@ func (w *walker) adviseInterrupt(a *advised) string {
 }
 
 func (w *walker) adviseQueue(a *advised) string {
+	if a.ofQueue() {
+		return w.adviseFullQueue(a)
+	}
 	if a.By.Kind != KindTask {
 		return ""
 	}

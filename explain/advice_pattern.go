@@ -30,7 +30,10 @@ var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 		return fmt.Sprintf("Have less dirty at once: vm.dirty_background_bytes%s, vm.dirty_bytes%s; as long as these are 0, vm.dirty_background_ratio%s and vm.dirty_ratio%s count.",
 			w.m.now("vm.dirty_background_bytes"), w.m.now("vm.dirty_bytes"), w.m.now("vm.dirty_background_ratio"), w.m.now("vm.dirty_ratio"))
 	},
-	BulkIO: func(w *walker, _ *Result) string {
+	BulkIO: func(w *walker, r *Result) string {
+		if r.Blame.ofQueue() {
+			return w.adviseFullQueue(&advised{Part: &r.Blame, who: &r.Task, own: true})
+		}
 		return fmt.Sprintf("Limit what %s writes or reads%s, or keep the two on different disks.", w.found.by.Name, w.ioLimit(w.found.by))
 	},
 	ReclaimStorm: func(w *walker, r *Result) string {

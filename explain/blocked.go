@@ -83,6 +83,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 	if out = w.protocolWait(out, t, &p, full, name); p.from >= p.to {
 		return out
 	}
+	if r := w.m.tookItsPlace(&p, wk); r != nil {
+		return w.add(out, w.placePiece(p, r))
+	}
 	if r := wk.request; r != nil && r.complete > p.from {
 		if wk.near {
 			p.evidence = byNearness

@@ -158,7 +158,11 @@ var linkWords = map[Cause]func(l *link, d, name string) string{
 	StolenTime: func(_ *link, d, _ string) string { return "lost its CPU to the hypervisor for " + d },
 	BlockQueue: func(l *link, d, name string) string {
 		if l.parts[0].By.Kind == KindTask {
-			return "waited " + d + " for a disk behind requests of " + taskNames(&l.group)
+			s := "waited " + d + " for a disk behind requests of " + taskNames(&l.group)
+			if l.parts[0].ofQueue() {
+				s += ", for " + waits[waitOf(l.parts[0].Wait)].words
+			}
+			return s
 		}
 		return "waited " + d + " in the queue of " + name
 	},

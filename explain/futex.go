@@ -39,6 +39,9 @@ const (
 	waitDLRuntime
 	waitMemoryMax
 	waitDelay
+	waitQueueFull
+	waitWBT
+	waitIOLatency
 	waitKernelMutex
 	waitKernelRead
 	waitKernelWrite
@@ -79,6 +82,9 @@ var waits = [...]struct{ name, words string }{
 	waitDLRuntime:   {"dl_runtime", "its own runtime of SCHED_DEADLINE, which was used up or given back for the period"},
 	waitMemoryMax:   {"memory_max", "the limit memory.max"},
 	waitDelay:       {"kernel_delay", "a delay of the kernel"},
+	waitQueueFull:   {"queue_full", "a place in the queue of a disk"},
+	waitWBT:         {"wbt", "writeback throttling"},
+	waitIOLatency:   {"io_latency", "the limit io.latency"},
 	waitKernelMutex: {"kernel_mutex", "a mutex of the kernel"},
 	waitKernelRead:  {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},
 	waitKernelWrite: {"kernel_rwsem_write", "a lock of the kernel, as a writer,"},

@@ -25,6 +25,10 @@ func diskScenarios(shared *resources) []scenario {
 			name: "bulk-io", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, 3*time.Millisecond, 0),
 			want: want{causes: only(explain.BlockQueue), by: "scn-writer", pattern: explain.BulkIO},
 		},
+		{ // the read gets no place in the queue at first, and then is behind others
+			name: "full-queue", rule: trackSyscall("pread64"), prepare: shared.withShortQueue,
+			want: want{causes: only(explain.BlockQueue), by: "scn-writer"},
+		},
 		{
 			name: "writeback", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, time.Millisecond, 0),
 			want: want{causes: only(explain.BlockQueue), by: "kworker/", pattern: explain.WritebackStorm},
@@ -85,6 +89,16 @@ func (s *resources) withTablespace(t *testing.T, r *round) {
 		"SCENARIO_TABLESPACE=" + filepath.Join(ext4Dir, filepath.Base(r.argument), "tables"),
 	}
 	r.argument = socket
+}
+
+// withShortQueue hands the program the slow disk, whose queue takes four requests.
+func (s *resources) withShortQueue(t *testing.T, r *round) {
+	s.withDisk(0, 8*time.Millisecond, 0)(t, r)
+	file := filepath.Join("/sys/block", s.disk.device, "queue/nr_requests")
+	before, err := os.ReadFile(file)
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(file, []byte("4"), 0o644))
+	t.Cleanup(func() { assert.Check(t, os.WriteFile(file, before, 0o644)) })
 }
 
 // withFUSE hands the program the file that the slow disk is in.
