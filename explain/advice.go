@@ -117,32 +117,10 @@ func (w *walker) advisePreempted(a *advised) string {
 		return fmt.Sprintf("Check whether %s must run that long at a real-time priority%s, or keep the two apart (cpuset, taskset); kernel.sched_rt_runtime_us%s bounds it.",
 			a.By.Name, priorityText(a.By), w.m.now("kernel.sched_rt_runtime_us"))
 	}
+	if s := w.adviseGroups(a); s != "" {
+		return s
+	}
 	return fmt.Sprintf("Check the nice values of %s%s and %s%s%s.", a.By.Name, priorityText(a.By), a.who.Name, priorityText(a.who), w.weights(a))
-}
-
-// weights names the CPU weights of two tasks' cgroups, where they are in different ones.
-func (w *walker) weights(a *advised) string {
-	mine, _ := w.m.taskInfo(a.who.TID)
-	theirs, _ := w.m.taskInfo(a.By.TID)
-	x, y := mine.quotaCgroup(), theirs.quotaCgroup()
-	if x == "" || y == "" || within(x, y) || within(y, x) {
-		return ""
-	}
-	kx, ky := w.m.own(x, "cpu.weight", "cpu.shares"), w.m.own(y, "cpu.weight", "cpu.shares")
-	return fmt.Sprintf(", or the %s of their cgroups, %s%s and %s%s", kx.name, y, ky.now(), x, kx.now())
-}
-
-func (w *walker) adviseRunnable(a *advised) string {
-	switch {
-	case a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) || a.By.TID == a.who.TID:
-		return ""
-	case a.By.Prio != a.who.Prio || a.By.Prio == 0: // it was in the kernel, or its priority has changed
-		return ""
-	case a.By.Prio < realTime:
-		return fmt.Sprintf("%s and %s have the same real-time priority%s: give one a higher one (chrt), or another CPU.", a.who.Name, a.By.Name, priorityText(a.By))
-	}
-	return fmt.Sprintf("%s and %s have the same nice value (%d): a lower one lets the first go before (renice -n %d -p %d)%s.",
-		a.who.Name, a.By.Name, a.By.Prio-120, max(a.By.Prio-125, -20), threadID(a.who.TID), w.weights(a))
 }
 
 // adviseMisplaced: only if the task may not use the CPU that was idle.

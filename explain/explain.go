@@ -64,12 +64,14 @@ type Stack struct {
 
 // TaskInfo is information about a task from outside the trace.
 type TaskInfo struct {
-	PID    int
-	PPID   int // 0: unknown
-	Comm   string
-	Title  string // what its process calls itself, if that is not Comm
-	Exited bool   // known from before it exited: its id may have been another's since
-	Cgroup string
+	PID  int
+	PPID int // 0: unknown
+	// Session is the id of its session; 0: unknown.
+	Session int
+	Comm    string
+	Title   string // what its process calls itself, if that is not Comm
+	Exited  bool   // known from before it exited: its id may have been another's since
+	Cgroup  string
 	Place
 	Policy     string // SCHED_FIFO, …
 	RTPriority int

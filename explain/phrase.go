@@ -17,7 +17,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		case g.cause == Runnable && longest(pieces, first).why != "":
 			s += ", " + longest(pieces, first).why
 		case g.cause == Runnable && len(g.parts) == 1:
-			s += ", which has the same priority"
+			s += w.equalText(first.By)
 		}
 		return s
 	}
@@ -96,6 +96,18 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " stopped by " + name + inParens(p.why)
 	}
 	return d + " unexplained: " + first.Reason
+}
+
+// equalText says why a task had the CPU that has the kernel priority of the slow one.
+func (w *walker) equalText(by *Who) string {
+	mine, _ := w.m.taskInfo(w.outlier.TID)
+	switch {
+	case mine.Policy == policyIdle && by.Policy != policyIdle && by.Policy != "":
+		return ", which goes before SCHED_IDLE"
+	case mine.Policy != policyIdle && by.Policy == policyIdle:
+		return "" // it was in the kernel, or had just begun
+	}
+	return ", which has the same priority"
 }
 
 // protocolToo says what another timer of TCP did, if there was one of another kind.

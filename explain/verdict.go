@@ -265,6 +265,8 @@ func priorityText(w *Who) string {
 			return fmt.Sprintf(" (real-time priority %d)", 99-w.Prio)
 		}
 		return fmt.Sprintf(" (%s %d)", w.Policy, 99-w.Prio)
+	case w.Policy == policyIdle:
+		return " (SCHED_IDLE)" // its nice value means nothing
 	case w.Prio >= 100 && w.Prio != 120:
 		return fmt.Sprintf(" (nice %d)", w.Prio-120)
 	}

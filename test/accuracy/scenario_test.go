@@ -76,6 +76,14 @@ func scenarios(shared *resources) []scenario {
 			},
 			prepare: withWeight,
 		},
+		{
+			name: "sched-idle", rule: trackWakeup, prepare: withWeight,
+			want: want{causes: only(explain.Runnable), by: "scn-hog", says: "which goes before SCHED_IDLE", advice: "is SCHED_IDLE: it hardly runs"},
+		},
+		{
+			name: "sessions", rule: trackWakeup, rare: true,
+			want: want{causes: only(explain.Runnable), by: "scn-hog", says: "same priority", advice: "of different sessions, between which nice values do nothing"},
+		},
 		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu"), advice: " (now "}, prepare: withQuota},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},
 		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}},
