@@ -140,50 +140,6 @@ func isFileLock(call string) bool { return call == "flock" || call == "fcntl" ||
 // isLock reports whether somebody holds what is waited for.
 func (w wait) isLock() bool { return w == waitMutex || w == waitPIMutex || w >= waitKernelMutex }
 
-// userWaits are the functions of libraries in which threads wait, by their first words.
-var userWaits = []struct {
-	prefix string
-	wait   wait
-}{
-	{"pthread_mutex_", waitMutex},
-	{"__pthread_mutex_", waitMutex},
-	{"___pthread_mutex_", waitMutex},
-	{"pthread_rwlock_", waitMutex},
-	{"__pthread_rwlock_", waitMutex},
-	{"___pthread_rwlock_", waitMutex},
-	{"__lll_lock_wait", waitMutex},
-	{"pthread_cond_", waitCondition},
-	{"__pthread_cond_", waitCondition},
-	{"___pthread_cond_", waitCondition},
-	{"sem_wait", waitSemaphore},
-	{"sem_timedwait", waitSemaphore},
-	{"sem_clockwait", waitSemaphore},
-	{"__new_sem_wait", waitSemaphore},
-	{"pthread_barrier_wait", waitBarrier},
-	{"__pthread_barrier_wait", waitBarrier},
-	{"___pthread_barrier_wait", waitBarrier},
-	{"pthread_join", waitJoin},
-	{"__pthread_clockjoin", waitJoin},
-	{"___pthread_join", waitJoin},
-	{"pthread_timedjoin", waitJoin},
-}
-
-// userWaitDepth is how many frames above the system call are looked at: a mutex is also
-// taken by what was called much further out.
-const userWaitDepth = 6
-
-// userWait returns what a user stack waits for, or waitAny.
-func userWait(stack []string) wait {
-	for _, f := range stack[:min(len(stack), userWaitDepth)] {
-		for i := range userWaits {
-			if strings.HasPrefix(f, userWaits[i].prefix) {
-				return userWaits[i].wait
-			}
-		}
-	}
-	return waitAny
-}
-
 // burstLimit is how long one system call may take to wake all who wait.
 const burstLimit = 1_000_000
 
