@@ -193,7 +193,33 @@ func (w *walker) adviseDevice(a *advised) string {
 	if a.held() {
 		lock = fmt.Sprintf("%s waits for it while it holds %s. ", a.who.Name, waits[waitOf(a.lock.Wait)].words)
 	}
-	return fmt.Sprintf("%s%s itself took that long: check its health and its limits (SMART, the IOPS of a volume).", lock, a.By.Name)
+	return fmt.Sprintf("%s%s itself took that long: %s.", lock, a.By.Name, checkDevice(a.By.Name))
+}
+
+// virtualDevices are disks that hand their requests to something else, by the kernel's names for
+// them, and what that is.
+var virtualDevices = []struct{ prefix, check string }{
+	{"loop", "it is a file: check the disk or the server that has it (losetup -l)"},
+	{"zram", "it compresses pages in memory, on the CPU"},
+	{"dm-", "check the disks below it (lsblk -s), and what it does to the data, such as encryption"},
+	{"md", "check the disks below it (lsblk -s), and whether it is rebuilt (/proc/mdstat)"},
+	{"nbd", "check its server and the network to that"},
+	{"rbd", "check its cluster and the network to that"},
+	{"drbd", "check its peer, the network to that, and the disk below it (lsblk -s)"},
+	{"vd", "it is the host's: check the limits of the volume (IOPS), or ask the operator of the host"},
+	{"xvd", "it is the host's: check the limits of the volume (IOPS), or ask the operator of the host"},
+}
+
+// checkDevice says what to check of a disk that took long: only one that may be hardware has
+// its own health.
+func checkDevice(name string) string {
+	for _, v := range virtualDevices {
+		rest, ok := strings.CutPrefix(name, v.prefix)
+		if digit := rest != "" && rest[0] >= '0' && rest[0] <= '9'; ok && rest != "" && (digit || strings.HasSuffix(v.prefix, "vd")) {
+			return v.check
+		}
+	}
+	return "check its health and its limits (SMART, the IOPS of a volume)"
 }
 
 // adviseTimer: a sleep is a wish, unless others wait for a lock meanwhile.

@@ -31,7 +31,7 @@ func TestFullQueue(t *testing.T) {
 		{[]uint64{301}, victim, "block_queue victim 1 queue_full 9990000", "nr_requests", "was full", "health"}, // its own, submitted before
 		{[]uint64{301}, 0, "block_queue vda queue_full 9990000", "Raise nr_requests of vda (now 4)", "was full", "Limit"},
 		// Elsewhere, the request that ends is what it waited for.
-		{[]uint64{305}, victim, "block_device vda  9990000", "check its health", "", "nr_requests"},
+		{[]uint64{305}, victim, "block_device vda  9990000", "it is the host's", "", "nr_requests"},
 	} {
 		s := &script{}
 		s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0))
