@@ -177,7 +177,10 @@ func (w *walker) softirqWake(p piece, wk *wake) piece {
 	case softirqBlock:
 		p.cause = BlockDevice
 	case softirqNetRX, softirqNetTX:
-		return w.networkWake(p, wk)
+		if p = w.networkWake(p, wk); p.cause == Network {
+			p.wait = wk.letOut
+		}
+		return p
 	default:
 		p.cause = Softirq
 	}

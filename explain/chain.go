@@ -194,7 +194,9 @@ var linkWords = map[Cause]func(l *link, d, name string) string{
 	Limited: func(l *link, d, name string) string {
 		return "was held up for " + d + " by " + limitWords(waitOf(l.parts[0].Wait), name)
 	},
-	Network:    func(_ *link, d, name string) string { return "waited " + d + " for a packet from " + name },
+	Network: func(l *link, d, name string) string {
+		return "waited " + d + " for a packet from " + name + heldWords(waitOf(l.parts[0].Wait))
+	},
 	Reclaim:    func(_ *link, d, name string) string { return "spent " + d + " reclaiming memory for " + name },
 	Compaction: func(_ *link, d, _ string) string { return "spent " + d + " compacting memory" },
 	PageFault:  func(_ *link, d, name string) string { return "waited " + d + " for pages from " + name },

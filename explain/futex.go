@@ -42,6 +42,8 @@ const (
 	waitQueueFull
 	waitWBT
 	waitIOLatency
+	waitQdisc
+	waitPacing
 	waitKernelMutex
 	waitKernelRead
 	waitKernelWrite
@@ -85,6 +87,8 @@ var waits = [...]struct{ name, words string }{
 	waitQueueFull:   {"queue_full", "a place in the queue of a disk"},
 	waitWBT:         {"wbt", "writeback throttling"},
 	waitIOLatency:   {"io_latency", "the limit io.latency"},
+	waitQdisc:       {"qdisc", "a queueing discipline: tc -s qdisc"},
+	waitPacing:      {"pacing", "the pacing of TCP: ss -ti"},
 	waitKernelMutex: {"kernel_mutex", "a mutex of the kernel"},
 	waitKernelRead:  {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},
 	waitKernelWrite: {"kernel_rwsem_write", "a lock of the kernel, as a writer,"},

@@ -81,7 +81,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	case Limited:
 		return d + " held up by " + limitWords(p.wait, name) + inParens(p.why)
 	case Network:
-		return d + " waiting" + withSpace(p.why) + " for " + name
+		return d + " waiting" + withSpace(p.why) + " for " + name + heldWords(p.wait)
 	case Reclaim:
 		return d + " reclaiming memory for " + name
 	case Compaction:

@@ -120,7 +120,7 @@ func processScenarios(shared *resources) []scenario {
 		{
 			// What a queueing discipline holds back is on its way, as far as is recorded.
 			name: "shaped", rule: trackSyscall("recvfrom"),
-			want: want{causes: only(explain.Task), by: "scn-peer", root: explain.Network, rootBy: "network"},
+			want: want{causes: only(explain.Task), by: "scn-peer", root: explain.Network, rootBy: "network", says: "held back by a queueing discipline: tc -s qdisc"},
 		},
 		{
 			name: "scanned", rule: trackSyscall("openat"),
