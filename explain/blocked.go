@@ -274,7 +274,7 @@ func (w *walker) kernelWake(p *piece, waker, slow int) {
 // and does I/O of its own; "": it has another one.
 func kernelWait(comm string) Cause {
 	switch {
-	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
+	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"), strings.HasPrefix(comm, "btrfs-transac"):
 		return Journal
 	case strings.HasPrefix(comm, "kswapd"):
 		return Reclaim
