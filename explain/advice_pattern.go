@@ -6,6 +6,10 @@ import "fmt"
 var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 	PriorityInversion: (*walker).adviseInversion,
 	PreemptedHolder: func(w *walker, _ *Result) string {
+		if w.found.confidence == Guess {
+			return fmt.Sprintf("If %s holds what it spins for, that waits behind %s%s: a lock that sleeps costs no CPU meanwhile, or give the holder a priority that goes before it.",
+				w.found.holder.Name, w.found.by.Name, priorityText(w.found.by))
+		}
 		return fmt.Sprintf("%s holds the lock and cannot run: check what it waits behind, %s%s.", w.found.holder.Name, w.found.by.Name, priorityText(w.found.by))
 	},
 	InterpreterLock: func(w *walker, _ *Result) string {

@@ -122,6 +122,36 @@ func beside(tid, pid, listens int) func(n *Names) {
 	}
 }
 
+// spinTrace: the victim runs, while another thread, of a process, has lost CPU 1 to a hog; also
+// another one of its process, if that is not 0.
+func spinTrace(process, another int) func(s *script) {
+	return func(s *script) {
+		s.swap(400, 1, 0, other, sleeps(0))
+		sw := s.list[len(s.list)-1].Body.(trace.Switch)
+		sw.NextPID = process
+		s.list[len(s.list)-1].Body = sw
+		if another != 0 {
+			s.swap(420, 2, 0, another, sleeps(0))
+			sw.NextTID, sw.NextPID = another, process
+			s.list[len(s.list)-1].Body = sw
+		}
+		s.swap(500, 0, 0, victim, sleeps(0)).swap(1100, 1, other, 40, trace.Switch{})
+		if another != 0 {
+			s.swap(1110, 2, another, 41, trace.Switch{})
+		}
+		for i := range uint64(4) {
+			s.add(3000+i*2000, trace.Sample, 0, victim, stackOf(victim, true, 200))
+		}
+	}
+}
+
+func spinsIn(function string) func(n *Names) {
+	return func(n *Names) {
+		n.Task = nil
+		n.Code = func(int, uint64) string { return function + "+0x3 (libc.so.6)" }
+	}
+}
+
 func herdTrace(size int, together bool) func(s *script) {
 	return func(s *script) {
 		s.swap(300, 1, 0, other, sleeps(0)).swap(400, 0, 0, 50, sleeps(0))
@@ -232,6 +262,11 @@ var patternCases = []patternCase{
 	{name: "inversion of nice values", trace: lockHeld(115, 118, waitsFor(trace.FutexWait, 2, false)), want: PriorityInversion, advice: "give the holder a priority", sure: Inferred},
 	{name: "the hog goes before both", trace: lockHeld(120, 49, waitsFor(trace.FutexWait, 2, false)), want: PreemptedHolder, advice: "check what it waits behind, hog 40", sure: Inferred},
 	{name: "a condition has no holder", trace: lockHeld(69, 89, waitsFor(trace.FutexWaitBitset, 0, false)), want: "", advice: "real-time priority"},
+
+	{name: "spins for a lock", trace: spinTrace(victim, 0), want: PreemptedHolder, advice: "If task 2 holds what it spins for, that waits behind task 40", sure: Guess, names: spinsIn("pthread_spin_lock")},
+	{name: "runs elsewhere", trace: spinTrace(victim, 0), want: "", advice: "CPU time of", names: spinsIn("compute")},
+	{name: "another process lost its CPU", trace: spinTrace(other, 0), want: "", advice: "CPU time of", names: spinsIn("pthread_spin_lock")},
+	{name: "either of two may have it", trace: spinTrace(victim, 61), want: "", advice: "CPU time of", names: spinsIn("pthread_spin_lock")},
 
 	{name: "Python", trace: interpreter(3, victim), want: InterpreterLock, end: 16500, user: []string{"take_gil+0x1 (python3.13)"}, advice: "multiprocessing", sure: Inferred,
 		names: func(n *Names) { n.Task = nil }},

@@ -33,7 +33,11 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 		b.WriteString(" (approximate: softirqs were sampled)")
 	}
 	if r.Confidence == Guess {
-		b.WriteString(" (a guess: " + weakest(r).Evidence + ")")
+		why := weakest(r).Evidence
+		if w.found != nil && w.found.confidence == Guess {
+			why = w.found.why
+		}
+		b.WriteString(" (a guess: " + why + ")")
 	}
 	b.WriteString(".")
 	return printable(b.String())
