@@ -40,9 +40,12 @@ type want struct {
 	request string
 	own     bool
 	evicted bool          // it had evicted what is read
-	advice  string        // among other things; "": any, or none
+	advice  string        // among other things; "": none may be given; anyAdvice: whatever, or none
 	within  time.Duration // or by so much, where it is sampled
 }
+
+// anyAdvice is where what else the machine does decides what there is to advise.
+const anyAdvice = "*"
 
 // Parts may be off by the larger one of these.
 const (
@@ -88,7 +91,11 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	if w.not != "" && r.Pattern == w.not {
 		complain("the pattern is %s: %s", r.Pattern, r.PatternWhy)
 	}
-	if !strings.Contains(r.Advice, w.advice) {
+	switch {
+	case w.advice == anyAdvice:
+	case w.advice == "" && r.Advice != "":
+		complain("it advises %q, where there is nothing to advise", r.Advice)
+	case !strings.Contains(r.Advice, w.advice):
 		complain("the advice %q does not say %q", r.Advice, w.advice)
 	}
 	if !strings.Contains(r.Verdict, w.says) {

@@ -23,35 +23,40 @@ func diskScenarios(shared *resources) []scenario {
 	return []scenario{
 		{
 			name: "bulk-io", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, 3*time.Millisecond, 0),
-			want: want{causes: only(explain.BlockQueue), by: "scn-writer", pattern: explain.BulkIO},
+			want: want{causes: only(explain.BlockQueue), by: "scn-writer", pattern: explain.BulkIO, advice: anyAdvice},
 		},
 		{ // the read gets no place in the queue at first, and then is behind others
 			name: "full-queue", rule: trackSyscall("pread64"), prepare: shared.withShortQueue,
-			want: want{causes: only(explain.BlockQueue), by: "scn-writer"},
+			want: want{causes: only(explain.BlockQueue), by: "scn-writer", advice: "Limit what scn-writer"},
 		},
 		{
 			name: "writeback", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, time.Millisecond, 0),
-			want: want{causes: only(explain.BlockQueue), by: "kworker/", pattern: explain.WritebackStorm},
+			want: want{causes: only(explain.BlockQueue), by: "kworker/", pattern: explain.WritebackStorm, advice: anyAdvice},
 		},
 		{
 			name: "checkpoint", rule: trackSyscall("pread64"), long: true, prepare: shared.withTablespace,
-			want: want{causes: only(explain.BlockQueue), by: "postgres", pattern: explain.CheckpointStorm},
+			want: want{causes: only(explain.BlockQueue), by: "postgres", pattern: explain.CheckpointStorm, advice: anyAdvice},
 		},
 		{
 			name: "reclaim-storm", rule: trackSyscall("madvise"), prepare: shared.withLittleMemory,
-			want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), pattern: explain.ReclaimStorm},
+			want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), pattern: explain.ReclaimStorm, advice: anyAdvice},
 		},
 		{
 			name: "async-io", rule: trackSyscall("io_getevents"), prepare: shared.withDisk(40*time.Millisecond, 0, 0),
-			want: want{causes: only(explain.BlockDevice), by: "loop"},
+			want: want{causes: only(explain.BlockDevice), by: "loop", advice: anyAdvice},
 		},
 		{
 			name: "row-lock", rule: trackSyscall("read"), prepare: shared.withPostgresOnly,
-			want: want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", says: "scn-holder"},
+			want: want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", says: "scn-holder", advice: anyAdvice},
+		},
+		{
+			name: "log-lock", comm: "postgres", prepare: shared.withPostgres,
+			rule: "track: syscall\n    attach: all\n    stacks: [user], syscall: [futex]",
+			want: want{causes: only(explain.Locked), by: "postgres", root: explain.BlockDevice, rootBy: "loop", says: "a mutex", advice: anyAdvice},
 		},
 		{
 			name: "redis-script", rule: trackSyscall("read"), prepare: withRedis,
-			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client"},
+			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client", advice: anyAdvice},
 		},
 		{
 			name: "prefork", rule: trackSyscall("read"), prepare: withWorkers("shared"),
@@ -63,7 +68,7 @@ func diskScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "nginx-disk", rule: trackSyscall("read"), prepare: shared.withNginx,
-			want: want{causes: only(explain.Task), by: "nginx", root: explain.BlockDevice, rootBy: "loop"},
+			want: want{causes: only(explain.Task), by: "nginx", root: explain.BlockDevice, rootBy: "loop", advice: anyAdvice},
 		},
 	}
 }
@@ -93,7 +98,7 @@ func (s *resources) withTablespace(t *testing.T, r *round) {
 
 // withShortQueue hands the program the slow disk, whose queue takes four requests.
 func (s *resources) withShortQueue(t *testing.T, r *round) {
-	s.withDisk(0, 8*time.Millisecond, 0)(t, r)
+	s.withDisk(5*time.Millisecond, 8*time.Millisecond, 0)(t, r)
 	file := filepath.Join("/sys/block", s.disk.device, "queue/nr_requests")
 	before, err := os.ReadFile(file)
 	assert.NilError(t, err)

@@ -5,11 +5,9 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -251,94 +249,8 @@ static void pinned(void)
 	truth.crowded = idle < (until - due) / 100 * 90;
 }
 
-static void wake_at_last(struct actor *actor)
-{
-	struct sched_param none = {0};
-
-	need(sched_setscheduler(0, SCHED_IDLE, &none) == 0, "become SCHED_IDLE");
-	wake_when_due(actor);
-}
-
-/* No CPU but the victim's has anything else to do. */
-static int keep_others_busy(struct actor *hogs)
-{
-	int cpus[MAX_HOGS], all = 0;
-	int count = allowed_cpus(cpus, MAX_HOGS);
-
-	for (int i = 0; i < count; i++) {
-		if (cpus[i] != cpu) {
-			begin_hog(&hogs[all], "scn-elsewhere", cpus[i], all + 1);
-			all++;
-		}
-	}
-	return all;
-}
-
-/* An ordinary task keeps the CPU from one that has the same kernel priority, but is SCHED_IDLE. */
-static void sched_idle(void)
-{
-	static struct actor hogs[MAX_HOGS];
-	struct actor hog = {.comm = "scn-hog", .cpu = cpu, .act = spin_from_due};
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .act = wake_at_last};
-
-	prepare();
-	keep_others_busy(hogs);
-	start(&victim);
-	start(&hog);
-	join(&victim);
-	join(&hog);
-	truth.culprit = hog.tid;
-	truth.part = overlap(&noted[0], truth.start, truth.end);
-	most();
-}
-
-/* Whose session goes before all others', whatever their nice values are. */
-static void spin_in_session(struct stretches *notes)
-{
-	struct sched_param none = {0};
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	need(setsid() > 0, "setsid");
-	put("/proc/self", "autogroup", "-20");
-	name_thread("scn-hog");
-	pin_thread(cpu);
-	need(sched_setscheduler(0, SCHED_OTHER, &none) == 0, "become an ordinary task");
-	exactly(due - 2 * MSEC);
-	spin_noting(notes, until);
-	for (;;)
-		pause();
-}
-
-/* Two tasks of one nice value, and of two sessions. */
-static void sessions(void)
-{
-	static struct actor hogs[MAX_HOGS];
-	struct stretches *notes =
-		mmap(NULL, sizeof(*notes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .act = wake_when_due};
-	FILE *f = fopen("/proc/sys/kernel/sched_autogroup_enabled", "re");
-
-	need(notes != MAP_FAILED, "shared memory");
-	if (!f || fgetc(f) != '1') {
-		truth.spoilt = "sessions share nothing here";
-		return;
-	}
-	prepare();
-	keep_others_busy(hogs);
-	truth.culprit = fork();
-	need(truth.culprit >= 0, "fork");
-	if (truth.culprit == 0)
-		spin_in_session(notes);
-	start(&victim);
-	join(&victim);
-	sleep_until(until + MSEC);
-	truth.part = overlap(notes, truth.start, truth.end);
-	most();
-}
-
 const struct scenario cpu_scenarios[] = {
 	{"rt-hog", rt_hog},	{"forker", forker},	      {"work-item", work_item},
 	{"nice-hog", nice_hog}, {"many-equals", many_equals}, {"pinned", pinned},
-	{"sched-idle", sched_idle}, {"sessions", sessions},
 	{NULL, NULL},
 };
