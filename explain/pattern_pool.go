@@ -74,6 +74,9 @@ func (l *look) beside(own *TaskInfo, server, pid int) bool {
 }
 
 func withoutDigits(title string) string {
+	if linux.Redacted(title) {
+		return title
+	}
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
 			return -1

@@ -80,12 +80,12 @@ func poolTrace(idle *trace.Switch, alone bool) func(s *script) {
 }
 
 // numbered gives each thread of the pool a number in its name.
-func numbered(trace func(s *script)) func(s *script) { return renamed(trace, false) }
+func numbered(name string, trace func(s *script)) func(s *script) { return renamed(name, trace) }
 
 // processes makes each thread of the pool a process.
-func processes(trace func(s *script)) func(s *script) { return renamed(trace, true) }
+func processes(trace func(s *script)) func(s *script) { return renamed("", trace) }
 
-func renamed(pool func(s *script), processes bool) func(s *script) {
+func renamed(name string, pool func(s *script)) func(s *script) {
 	return func(s *script) {
 		pool(s)
 		for i := range s.list {
@@ -93,10 +93,10 @@ func renamed(pool func(s *script), processes bool) func(s *script) {
 			if !ok || sw.NextComm.String() != "worker" {
 				continue
 			}
-			if processes && sw.NextPID == 20 {
+			if name == "" && sw.NextPID == 20 {
 				sw.NextPID = sw.NextTID
-			} else if !processes {
-				sw.NextComm = trace.MakeComm(fmt.Sprint("worker", sw.NextTID))
+			} else if name != "" {
+				sw.NextComm = trace.MakeComm(fmt.Sprint(name, sw.NextTID))
 			}
 			s.list[i].Body = sw
 		}
@@ -279,7 +279,8 @@ var patternCases = []patternCase{
 	{name: "pool with a thread that sleeps", trace: poolTrace(&trace.Switch{PrevState: 1, Call: 230}, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
 	{name: "pool that served nobody else", trace: poolTrace(nil, true), want: "", advice: "CPU time of worker 22"},
 
-	{name: "pool of numbered threads", trace: numbered(poolTrace(nil, false)), want: ExhaustedPool, advice: "All threads named worker* were at work", sure: Inferred},
+	{name: "pool of numbered threads", trace: numbered("worker", poolTrace(nil, false)), want: ExhaustedPool, advice: "All threads named worker* were at work", sure: Inferred},
+	{name: "threads of a redacted snapshot", trace: numbered("command-", poolTrace(nil, false)), want: "", advice: "CPU time of command-22 22"},
 	{name: "pool with a thread without any event", trace: poolTrace(nil, false), want: "", advice: "CPU time of worker 22", names: beside(23, 20, 0)},
 	{name: "pool of processes", trace: processes(poolTrace(nil, false)), want: ExhaustedPool, advice: "All processes named worker were at work", names: beside(0, 0, 0)},
 	{name: "a process without any event", trace: processes(poolTrace(nil, false)), want: "", advice: "CPU time of worker 22", names: beside(23, 23, 0)},
