@@ -263,8 +263,8 @@ func shortText(s string) string {
 }
 
 // stepActivity is what the task of a step worked for.
-func (w *walker) stepActivity(p *piece) *Activity {
-	a := w.m.activityIn([]asked{{span{p.from, p.to}, p.task, p.to - p.from}})
+func (w *walker) stepActivity(times []asked) *Activity {
+	a := w.m.activityIn(times)
 	if a != nil {
 		a.NS, a.Same = 0, w.own != "" && a.Token == w.own
 	}

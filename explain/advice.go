@@ -30,8 +30,9 @@ func (w *walker) advice(r *Result) string {
 		if a.NS*2 < r.DelayNS || f == nil || a.By == nil && a.Cause != Unexplained || i >= 0 && !followed(r, i) {
 			continue
 		}
-		if isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel; isRunning && site != "" {
-			return site // it says more than that there is something to see
+		isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel
+		if (isRunning || i < 0 && a.Cause == BlockDevice) && site != "" {
+			return site // it says more than that there is something to see, or that the disk took long
 		}
 		if s := f(w, &a); s != "" {
 			return printable(s)
@@ -116,32 +117,10 @@ func (w *walker) advisePreempted(a *advised) string {
 		return fmt.Sprintf("Check whether %s must run that long at a real-time priority%s, or keep the two apart (cpuset, taskset); kernel.sched_rt_runtime_us%s bounds it.",
 			a.By.Name, priorityText(a.By), w.m.now("kernel.sched_rt_runtime_us"))
 	}
+	if s := w.adviseGroups(a); s != "" {
+		return s
+	}
 	return fmt.Sprintf("Check the nice values of %s%s and %s%s%s.", a.By.Name, priorityText(a.By), a.who.Name, priorityText(a.who), w.weights(a))
-}
-
-// weights names the CPU weights of two tasks' cgroups, where they are in different ones.
-func (w *walker) weights(a *advised) string {
-	mine, _ := w.m.taskInfo(a.who.TID)
-	theirs, _ := w.m.taskInfo(a.By.TID)
-	x, y := mine.quotaCgroup(), theirs.quotaCgroup()
-	if x == "" || y == "" || within(x, y) || within(y, x) {
-		return ""
-	}
-	kx, ky := w.m.own(x, "cpu.weight", "cpu.shares"), w.m.own(y, "cpu.weight", "cpu.shares")
-	return fmt.Sprintf(", or the %s of their cgroups, %s%s and %s%s", kx.name, y, ky.now(), x, kx.now())
-}
-
-func (w *walker) adviseRunnable(a *advised) string {
-	switch {
-	case a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) || a.By.TID == a.who.TID:
-		return ""
-	case a.By.Prio != a.who.Prio || a.By.Prio == 0: // it was in the kernel, or its priority has changed
-		return ""
-	case a.By.Prio < realTime:
-		return fmt.Sprintf("%s and %s have the same real-time priority%s: give one a higher one (chrt), or another CPU.", a.who.Name, a.By.Name, priorityText(a.By))
-	}
-	return fmt.Sprintf("%s and %s have the same nice value (%d): a lower one lets the first go before (renice -n %d -p %d)%s.",
-		a.who.Name, a.By.Name, a.By.Prio-120, max(a.By.Prio-125, -20), threadID(a.who.TID), w.weights(a))
 }
 
 // adviseMisplaced: only if the task may not use the CPU that was idle.
@@ -187,6 +166,9 @@ func (w *walker) adviseInterrupt(a *advised) string {
 }
 
 func (w *walker) adviseQueue(a *advised) string {
+	if a.ofQueue() {
+		return w.adviseFullQueue(a)
+	}
 	if a.By.Kind != KindTask {
 		return ""
 	}
@@ -211,7 +193,33 @@ func (w *walker) adviseDevice(a *advised) string {
 	if a.held() {
 		lock = fmt.Sprintf("%s waits for it while it holds %s. ", a.who.Name, waits[waitOf(a.lock.Wait)].words)
 	}
-	return fmt.Sprintf("%s%s itself took that long: check its health and its limits (SMART, the IOPS of a volume).", lock, a.By.Name)
+	return fmt.Sprintf("%s%s itself took that long: %s.", lock, a.By.Name, checkDevice(a.By.Name))
+}
+
+// virtualDevices are disks that hand their requests to something else, by the kernel's names for
+// them, and what that is.
+var virtualDevices = []struct{ prefix, check string }{
+	{"loop", "it is a file: check the disk or the server that has it (losetup -l)"},
+	{"zram", "it compresses pages in memory, on the CPU"},
+	{"dm-", "check the disks below it (lsblk -s), and what it does to the data, such as encryption"},
+	{"md", "check the disks below it (lsblk -s), and whether it is rebuilt (/proc/mdstat)"},
+	{"nbd", "check its server and the network to that"},
+	{"rbd", "check its cluster and the network to that"},
+	{"drbd", "check its peer, the network to that, and the disk below it (lsblk -s)"},
+	{"vd", "it is the host's: check the limits of the volume (IOPS), or ask the operator of the host"},
+	{"xvd", "it is the host's: check the limits of the volume (IOPS), or ask the operator of the host"},
+}
+
+// checkDevice says what to check of a disk that took long: only one that may be hardware has
+// its own health.
+func checkDevice(name string) string {
+	for _, v := range virtualDevices {
+		rest, ok := strings.CutPrefix(name, v.prefix)
+		if digit := rest != "" && rest[0] >= '0' && rest[0] <= '9'; ok && rest != "" && (digit || strings.HasSuffix(v.prefix, "vd")) {
+			return v.check
+		}
+	}
+	return "check its health and its limits (SMART, the IOPS of a volume)"
 }
 
 // adviseTimer: a sleep is a wish, unless others wait for a lock meanwhile.

@@ -19,6 +19,8 @@ func (w *walker) adviseLimit(a *advised) string {
 		return w.raiseMemory(a, "memory.max", "memory.max", "memory.limit_in_bytes")
 	case waitDLRuntime:
 		return fmt.Sprintf("Check sched_runtime and sched_period of %s (chrt -p %d): it wants more than its runtime of each period.", a.who.Name, a.who.TID)
+	case waitDelay:
+		return "The kernel let it sleep for a time that it chose: the stack of that wait says where and why (the group wait in recorder.events, or stacks of the rule)."
 	case waitRTRuntime:
 		return fmt.Sprintf("Real-time tasks used up kernel.sched_rt_runtime_us%s of each kernel.sched_rt_period_us%s: check which of them runs that long.",
 			w.m.now("kernel.sched_rt_runtime_us"), w.m.now("kernel.sched_rt_period_us"))
@@ -57,6 +59,10 @@ func (w *walker) adviseProtocol(a *advised) string {
 		return "What was sent was not acknowledged in time: see the connection with ss -ti, and losses with nstat -az TcpRetransSegs."
 	case waitDelayedACK:
 		return "Whoever writes small pieces on this connection should write a request at once (one writev), or set TCP_NODELAY."
+	case waitSYNACK:
+		return "The end of the handshake was lost, or dropped as the listener's accept queue was full: compare Recv-Q with Send-Q in ss -ltn, and see nstat -az TcpExtListenOverflows."
+	case waitKeepAlive:
+		return "Nothing came until TCP asked whether the peer is still there: check the peer, or set TCP_KEEPIDLE or TCP_USER_TIMEOUT to notice sooner (net.ipv4.tcp_keepalive_time)."
 	case waitWindowProbe:
 		return "The peer does not read: its receive buffer was full."
 	}

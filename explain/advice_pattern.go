@@ -6,6 +6,10 @@ import "fmt"
 var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 	PriorityInversion: (*walker).adviseInversion,
 	PreemptedHolder: func(w *walker, _ *Result) string {
+		if w.found.confidence == Guess {
+			return fmt.Sprintf("If %s holds what it spins for, that waits behind %s%s: a lock that sleeps costs no CPU meanwhile, or give the holder a priority that goes before it.",
+				w.found.holder.Name, w.found.by.Name, priorityText(w.found.by))
+		}
 		return fmt.Sprintf("%s holds the lock and cannot run: check what it waits behind, %s%s.", w.found.holder.Name, w.found.by.Name, priorityText(w.found.by))
 	},
 	InterpreterLock: func(w *walker, _ *Result) string {
@@ -15,7 +19,7 @@ var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 		return "Many take turns at one lock: do less under it, or split it; no single holder is slow."
 	},
 	ExhaustedPool: func(w *walker, _ *Result) string {
-		return fmt.Sprintf("All threads named %s were at work: a larger pool, or shorter requests.", w.found.by.Comm)
+		return fmt.Sprintf("All %s were at work: a larger pool, or shorter requests.", w.found.what)
 	},
 	RetryLoop: func(*walker, *Result) string {
 		return "It asks again and again instead of waiting for an event: find what it waits for by the stack of its sleeps, and have it woken."
@@ -30,7 +34,10 @@ var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 		return fmt.Sprintf("Have less dirty at once: vm.dirty_background_bytes%s, vm.dirty_bytes%s; as long as these are 0, vm.dirty_background_ratio%s and vm.dirty_ratio%s count.",
 			w.m.now("vm.dirty_background_bytes"), w.m.now("vm.dirty_bytes"), w.m.now("vm.dirty_background_ratio"), w.m.now("vm.dirty_ratio"))
 	},
-	BulkIO: func(w *walker, _ *Result) string {
+	BulkIO: func(w *walker, r *Result) string {
+		if r.Blame.ofQueue() {
+			return w.adviseFullQueue(&advised{Part: &r.Blame, who: &r.Task, own: true})
+		}
 		return fmt.Sprintf("Limit what %s writes or reads%s, or keep the two on different disks.", w.found.by.Name, w.ioLimit(w.found.by))
 	},
 	ReclaimStorm: func(w *walker, r *Result) string {

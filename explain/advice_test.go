@@ -41,6 +41,10 @@ func TestAdviceIsAbsent(t *testing.T) {
 		{name: "requests of a task", blame: Part{Cause: BlockQueue, By: task(2, 120)}, want: "io.max (now no limit), io.weight of its cgroup /app"},
 		{name: "the device's queue", blame: Part{Cause: BlockQueue, By: device}},
 		{name: "a device", blame: Part{Cause: BlockDevice, By: device}, want: "vda itself took that long"},
+		{name: "a disk of the host", blame: Part{Cause: BlockDevice, By: device}, want: "it is the host's: check the limits of the volume"},
+		{name: "a physical disk", blame: Part{Cause: BlockDevice, By: &Who{Kind: KindDevice, Name: "sda", Device: "sda"}}, want: "check its health"},
+		{name: "a loop device", blame: Part{Cause: BlockDevice, By: &Who{Kind: KindDevice, Name: "loop3", Device: "loop3"}}, want: "it is a file"},
+		{name: "a mapped device", blame: Part{Cause: BlockDevice, By: &Who{Kind: KindDevice, Name: "dm-0", Device: "dm-0"}}, want: "the disks below it"},
 		{name: "a device by its softirq", blame: Part{Cause: BlockDevice, By: &Who{Kind: KindSoftirq, Name: "BLOCK"}}},
 		{name: "its own sleep", blame: Part{Cause: Timer, By: &Who{Kind: KindTimer, Name: "timer"}}},
 		{name: "a holder's sleep", blame: Part{Cause: Locked, By: task(2, 120)}, chain: []Part{{Cause: Timer, By: &Who{Kind: KindTimer, Name: "timer"}}}, want: "other 2 sleeps while it holds the lock"},
@@ -69,11 +73,14 @@ func TestAdviceIsAbsent(t *testing.T) {
 		{name: "io.max", blame: Part{Cause: Limited, By: cgroup, Wait: "io_max"}, want: "Raise io.max of cgroup"},
 		{name: "memory.high", blame: Part{Cause: Limited, By: cgroup, Wait: "memory_high"}, want: "Raise memory.high of cgroup /app (now 1000)"},
 		{name: "real-time limit", blame: Part{Cause: Limited, By: &Who{Kind: KindSelf, Name: "limit"}, Wait: "rt_runtime"}, want: "kernel.sched_rt_runtime_us (now 950000)"},
-		{name: "some delay", blame: Part{Cause: Limited, By: &Who{Kind: KindSelf, Name: "delay"}, Wait: "kernel_delay"}},
+		{name: "some delay", blame: Part{Cause: Limited, By: &Who{Kind: KindSelf, Name: "delay"}, Wait: "kernel_delay"}, want: "the stack of that wait says where"},
 		{name: "a full accept queue", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "syn_again"}, why: "as the accept queue there was full, 1 of 1", want: "net.core.somaxconn"},
 		{name: "a SYN again", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "syn_again"}, want: "ss -ltn"},
 		{name: "data again", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "data_again"}, want: "ss -ti"},
-		{name: "keep-alive", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "keep_alive"}},
+		{name: "keep-alive", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "keep_alive"}, want: "TCP_KEEPIDLE"},
+		{name: "keep-alive, of a server", blame: Part{Cause: Task, By: task(2, 120)}, chain: []Part{{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "keep_alive"}}},
+		{name: "a SYN-ACK again", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "synack_again"}, want: "TcpExtListenOverflows"},
+		{name: "some timer of TCP", blame: Part{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "protocol"}},
 		{name: "data again, of a server", blame: Part{Cause: Task, By: task(2, 120)}, chain: []Part{{Cause: ProtocolTimer, By: &Who{Kind: KindTimer, Name: "TCP"}, Wait: "data_again"}}},
 		{name: "hostile", blame: Part{Cause: Preempted, By: &Who{Kind: KindTask, Name: "\x1b[31m\n", TID: 2, Prio: 49}}, want: "whether ?[31m? must"},
 	} {
@@ -112,5 +119,16 @@ func TestEveryCauseIsAdvised(t *testing.T) {
 	none := map[Cause]bool{Locked: true, Task: true, Network: true} // those below them have
 	for _, name := range constants(t, "report.go", "Cause") {
 		assert.Check(t, (causeAdvice[Cause(name)] == nil) == none[Cause(name)], "%s", name)
+	}
+}
+
+// TestOnlyHardwareHasHealth: SMART tells nothing of a disk that is a file, a server's or a host's.
+func TestOnlyHardwareHasHealth(t *testing.T) {
+	for name, physical := range map[string]bool{
+		"sda": true, "sdaa": true, "nvme0n1": true, "mmcblk0": true, "loopback": true, "mdisk": true, "vd": true, "": true, "8:0": true,
+		"loop0": false, "loop12": false, "zram0": false, "dm-3": false, "md127": false, "nbd0": false, "rbd1": false, "drbd0": false, "vda": false, "xvdb": false,
+	} {
+		got := checkDevice(name)
+		assert.Check(t, strings.Contains(got, "SMART") == physical && strings.Contains(got, "health") == physical, "%s: %s", name, got)
 	}
 }

@@ -83,6 +83,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 	if out = w.protocolWait(out, t, &p, full, name); p.from >= p.to {
 		return out
 	}
+	if r := w.m.tookItsPlace(&p, wk); r != nil {
+		return w.add(out, w.placePiece(p, r))
+	}
 	if r := wk.request; r != nil && r.complete > p.from {
 		if wk.near {
 			p.evidence = byNearness
@@ -174,7 +177,10 @@ func (w *walker) softirqWake(p piece, wk *wake) piece {
 	case softirqBlock:
 		p.cause = BlockDevice
 	case softirqNetRX, softirqNetTX:
-		return w.networkWake(p, wk)
+		if p = w.networkWake(p, wk); p.cause == Network {
+			p.wait = wk.letOut
+		}
+		return p
 	default:
 		p.cause = Softirq
 	}
@@ -268,7 +274,7 @@ func (w *walker) kernelWake(p *piece, waker, slow int) {
 // and does I/O of its own; "": it has another one.
 func kernelWait(comm string) Cause {
 	switch {
-	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
+	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"), strings.HasPrefix(comm, "btrfs-transac"):
 		return Journal
 	case strings.HasPrefix(comm, "kswapd"):
 		return Reclaim

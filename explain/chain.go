@@ -158,7 +158,11 @@ var linkWords = map[Cause]func(l *link, d, name string) string{
 	StolenTime: func(_ *link, d, _ string) string { return "lost its CPU to the hypervisor for " + d },
 	BlockQueue: func(l *link, d, name string) string {
 		if l.parts[0].By.Kind == KindTask {
-			return "waited " + d + " for a disk behind requests of " + taskNames(&l.group)
+			s := "waited " + d + " for a disk behind requests of " + taskNames(&l.group)
+			if l.parts[0].ofQueue() {
+				s += ", for " + waits[waitOf(l.parts[0].Wait)].words
+			}
+			return s
 		}
 		return "waited " + d + " in the queue of " + name
 	},
@@ -190,7 +194,9 @@ var linkWords = map[Cause]func(l *link, d, name string) string{
 	Limited: func(l *link, d, name string) string {
 		return "was held up for " + d + " by " + limitWords(waitOf(l.parts[0].Wait), name)
 	},
-	Network:    func(_ *link, d, name string) string { return "waited " + d + " for a packet from " + name },
+	Network: func(l *link, d, name string) string {
+		return "waited " + d + " for a packet from " + name + heldWords(waitOf(l.parts[0].Wait))
+	},
 	Reclaim:    func(_ *link, d, name string) string { return "spent " + d + " reclaiming memory for " + name },
 	Compaction: func(_ *link, d, _ string) string { return "spent " + d + " compacting memory" },
 	PageFault:  func(_ *link, d, name string) string { return "waited " + d + " for pages from " + name },

@@ -79,7 +79,7 @@ func (m *model) ofProcess(tid int) (TaskInfo, bool) {
 
 var kernelNames = []string{
 	"kworker/", "ksoftirqd/", "migration/", "jbd2/", "rcu", "kswapd", "kcompactd", "loop", "irq/", "ktimers/",
-	"cpuhp/", "kthreadd", "khugepaged", "nvme", "scsi_", "dmcrypt", "xfs", "md", "napi/", "txg_",
+	"cpuhp/", "kthreadd", "khugepaged", "nvme", "scsi_", "dmcrypt", "xfs", "md", "napi/", "txg_", "btrfs-",
 }
 
 // kernelThread reports whether a task is known to be a kernel thread.

@@ -166,6 +166,12 @@ func (m *model) byAnother(r *request, tid int) bool {
 // busiestOther returns the other task with the most bytes in flight on the device in an
 // interval.
 func (m *model) busiestOther(r *request, from, to uint64) *Who {
+	return m.busiest(r.dev, from, to, func(o *request) bool { return o == r || o.tid == r.tid })
+}
+
+// busiest returns the task with the most bytes in flight on a device in an interval, but for
+// requests that are left out.
+func (m *model) busiest(dev uint32, from, to uint64, without func(*request) bool) *Who {
 	sums := map[int]uint64{}
 	var best *request
 	if m.scanned > maxScanned {
@@ -173,7 +179,7 @@ func (m *model) busiestOther(r *request, from, to uint64) *Who {
 	}
 	count := func(o *request) {
 		m.scanned++
-		if begin := o.started(); o == r || o.dev != r.dev || o.tid == r.tid || o.tid == 0 || begin == 0 || begin >= to || o.complete > 0 && o.complete <= from {
+		if begin := o.started(); o.dev != dev || o.tid == 0 || without(o) || begin == 0 || begin >= to || o.complete > 0 && o.complete <= from {
 			return
 		}
 		sums[o.tid] += uint64(o.bytes) + seekCost

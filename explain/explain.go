@@ -64,12 +64,14 @@ type Stack struct {
 
 // TaskInfo is information about a task from outside the trace.
 type TaskInfo struct {
-	PID    int
-	PPID   int // 0: unknown
-	Comm   string
-	Title  string // what its process calls itself, if that is not Comm
-	Exited bool   // known from before it exited: its id may have been another's since
-	Cgroup string
+	PID  int
+	PPID int // 0: unknown
+	// Session is the id of its session; 0: unknown.
+	Session int
+	Comm    string
+	Title   string // what its process calls itself, if that is not Comm
+	Exited  bool   // known from before it exited: its id may have been another's since
+	Cgroup  string
 	Place
 	Policy     string // SCHED_FIFO, …
 	RTPriority int
@@ -90,6 +92,8 @@ type Names struct {
 	Code     func(pid int, address uint64) string // function of a program
 	Device   func(dev uint32) string              // major << 20 | minor
 	Task     func(tid int) (TaskInfo, bool)
+	// Tasks are all that Task knows. Those that have no event slept all the time.
+	Tasks func() []int
 	// Setting is what a setting of the kernel or of a disk was when the trace was taken,
 	// such as vm.dirty_bytes; Limit the same for a file of a cgroup, such as cpu.max.
 	Setting func(name string) string

@@ -39,6 +39,11 @@ const (
 	waitDLRuntime
 	waitMemoryMax
 	waitDelay
+	waitQueueFull
+	waitWBT
+	waitIOLatency
+	waitQdisc
+	waitPacing
 	waitKernelMutex
 	waitKernelRead
 	waitKernelWrite
@@ -79,6 +84,11 @@ var waits = [...]struct{ name, words string }{
 	waitDLRuntime:   {"dl_runtime", "its own runtime of SCHED_DEADLINE, which was used up or given back for the period"},
 	waitMemoryMax:   {"memory_max", "the limit memory.max"},
 	waitDelay:       {"kernel_delay", "a delay of the kernel"},
+	waitQueueFull:   {"queue_full", "a place in the queue of a disk"},
+	waitWBT:         {"wbt", "writeback throttling"},
+	waitIOLatency:   {"io_latency", "the limit io.latency"},
+	waitQdisc:       {"qdisc", "a queueing discipline: tc -s qdisc"},
+	waitPacing:      {"pacing", "the pacing of TCP: ss -ti"},
 	waitKernelMutex: {"kernel_mutex", "a mutex of the kernel"},
 	waitKernelRead:  {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},
 	waitKernelWrite: {"kernel_rwsem_write", "a lock of the kernel, as a writer,"},
@@ -133,50 +143,6 @@ func isFileLock(call string) bool { return call == "flock" || call == "fcntl" ||
 
 // isLock reports whether somebody holds what is waited for.
 func (w wait) isLock() bool { return w == waitMutex || w == waitPIMutex || w >= waitKernelMutex }
-
-// userWaits are the functions of libraries in which threads wait, by their first words.
-var userWaits = []struct {
-	prefix string
-	wait   wait
-}{
-	{"pthread_mutex_", waitMutex},
-	{"__pthread_mutex_", waitMutex},
-	{"___pthread_mutex_", waitMutex},
-	{"pthread_rwlock_", waitMutex},
-	{"__pthread_rwlock_", waitMutex},
-	{"___pthread_rwlock_", waitMutex},
-	{"__lll_lock_wait", waitMutex},
-	{"pthread_cond_", waitCondition},
-	{"__pthread_cond_", waitCondition},
-	{"___pthread_cond_", waitCondition},
-	{"sem_wait", waitSemaphore},
-	{"sem_timedwait", waitSemaphore},
-	{"sem_clockwait", waitSemaphore},
-	{"__new_sem_wait", waitSemaphore},
-	{"pthread_barrier_wait", waitBarrier},
-	{"__pthread_barrier_wait", waitBarrier},
-	{"___pthread_barrier_wait", waitBarrier},
-	{"pthread_join", waitJoin},
-	{"__pthread_clockjoin", waitJoin},
-	{"___pthread_join", waitJoin},
-	{"pthread_timedjoin", waitJoin},
-}
-
-// userWaitDepth is how many frames above the system call are looked at: a mutex is also
-// taken by what was called much further out.
-const userWaitDepth = 6
-
-// userWait returns what a user stack waits for, or waitAny.
-func userWait(stack []string) wait {
-	for _, f := range stack[:min(len(stack), userWaitDepth)] {
-		for i := range userWaits {
-			if strings.HasPrefix(f, userWaits[i].prefix) {
-				return userWaits[i].wait
-			}
-		}
-	}
-	return waitAny
-}
 
 // burstLimit is how long one system call may take to wake all who wait.
 const burstLimit = 1_000_000

@@ -217,7 +217,8 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if w.protocol = c.afterProtocol(w); w.protocol != nil {
 		w.local = false // whom the timer interrupted sent nothing
 	}
-	w.local = w.local && !c.afterLetOut(w)
+	w.letOut = c.afterLetOut(w)
+	w.local = w.local && w.letOut == waitAny
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {
 	case ev.Type == trace.SchedWakeupNew:

@@ -62,6 +62,7 @@ type wake struct {
 	request *request // just completed there
 	near    bool     // request: by the time alone
 	local   bool     // network: received within a system call of the task
+	letOut  wait     // network: what had held back the packet, if that is known
 	signal  bool     // the task had a signal to take
 	thaw    bool     // the task was frozen in its sleep until then
 	burst   *int     // tasks that the same task woke at once
@@ -190,6 +191,7 @@ type cpu struct {
 	idles         []idleState
 	protocol      protocolTimer // the last one since a switch; at 0: none
 	letOutAt      uint64        // when packets that had been held back were sent, since a switch; 0: none were
+	letOutBy      wait          // what had held them back
 	received      frame         // the last packet since a switch, received outside a softirq that is recorded
 	receivedAt    uint64
 }
@@ -281,7 +283,7 @@ type model struct {
 	gaps           []Interval      // in which records of some CPU are missing, in order
 	socketsKnown   bool            // timers of TCP say what they are for
 	protocols      map[uint64]wait // protocolTimers, by address
-	letOut         map[uint64]bool // letOutTimers, by address
+	letOut         map[uint64]wait // letOutTimers, by address
 
 	cpuCache   [64]*cpu   // cpus by number
 	taskCache  [256]*task // recently used tasks
@@ -310,7 +312,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOut: map[uint64]bool{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOut: map[uint64]wait{},
 	}
 	for i := range outliers {
 		for _, v := range outliers[i].Key {

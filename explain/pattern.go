@@ -31,8 +31,9 @@ const (
 type finding struct {
 	why        string // the evidence, for people
 	confidence Confidence
-	by         *Who // who caused it, if one can be named
-	holder     *Who // of the lock, where that waited itself
+	by         *Who   // who caused it, if one can be named
+	holder     *Who   // of the lock, where that waited itself
+	what       string // the tasks of a pool
 }
 
 // recogniser recognises one pattern, or returns nil.

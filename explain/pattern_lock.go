@@ -73,7 +73,7 @@ func (l *look) priorityInversion() *finding {
 func (l *look) preemptedHolder() *finding {
 	h := l.heldUp(nil)
 	if !l.most(h.ns) {
-		return nil
+		return l.spunFor()
 	}
 	return &finding{by: h.by, holder: h.holder, confidence: h.sure, why: fmt.Sprintf("%s held the lock and waited for a CPU, %s of such waits in all",
 		h.holder.Name, duration(int64(h.ns)))}

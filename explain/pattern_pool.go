@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // maxSiblings bounds the threads of a process that are looked at.
@@ -24,7 +27,65 @@ func (l *look) siblings(t *task) []*task {
 	return out
 }
 
-// exhaustedPool: it waited for a thread of a pool, all of whose threads were at work all the
+// pool returns the threads of a server's process that have its name, and processes beside it:
+// of the same parent, name, title and role. idle: one of them has no event, and slept.
+func (l *look) pool(server, slow *task) (pool map[int]*task, idle bool) {
+	pool = map[int]*task{server.tid: server}
+	family := linux.Family(server.comm.String())
+	for _, o := range l.siblings(server) {
+		if o != slow && linux.Family(o.comm.String()) == family {
+			pool[o.tid] = o
+		}
+	}
+	own, ok := l.m.taskInfo(server.tid)
+	beside := func(pid int) bool {
+		return ok && pid != server.pid && threadID(server.tid) == server.pid && l.beside(&own, server.pid, pid)
+	}
+	for _, o := range l.m.tasks {
+		if len(pool) < maxSiblings && o != slow && threadID(o.tid) == o.pid && l.spend() && linux.Family(o.comm.String()) == family && beside(o.pid) {
+			pool[o.tid] = o
+		}
+	}
+	if l.m.names.Tasks == nil {
+		return pool, false
+	}
+	for _, tid := range l.m.names.Tasks() {
+		if l.m.tasks[tid] != nil || !l.spend() {
+			continue
+		}
+		f, ok := l.m.taskInfo(tid)
+		if ok && !f.Exited && linux.Family(f.Comm) == family && (f.PID == server.pid || f.PID == tid && beside(tid)) {
+			return pool, true
+		}
+	}
+	return pool, false
+}
+
+// beside reports whether a process serves the same as another one, as those that a server forks
+// beforehand: each may take the next request.
+func (l *look) beside(own *TaskInfo, server, pid int) bool {
+	f, ok := l.m.taskInfo(pid)
+	if !ok || own.PPID <= 1 || f.PPID != own.PPID || linux.Family(f.Comm) != linux.Family(own.Comm) || withoutDigits(f.Title) != withoutDigits(own.Title) {
+		return false
+	}
+	mine, _ := l.m.sockets(server)
+	theirs, _ := l.m.sockets(pid)
+	return mine.Listens == theirs.Listens && !mine.dedicated() && !theirs.dedicated()
+}
+
+func withoutDigits(title string) string {
+	if linux.Redacted(title) {
+		return title
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, title)
+}
+
+// exhaustedPool: it waited for a thread or process of a pool, all of which were at work all the
 // time, and the one that served it has served somebody else before.
 func (l *look) exhaustedPool() *finding {
 	b := &l.r.Blame
@@ -41,13 +102,8 @@ func (l *look) exhaustedPool() *finding {
 		return nil
 	}
 	p := longest(l.pieces, b)
-	pool := map[int]*task{server.tid: server}
-	for _, o := range l.siblings(server) {
-		if o.comm == server.comm && o != slow {
-			pool[o.tid] = o
-		}
-	}
-	if len(pool) < 2 || !l.most(p.ns()) {
+	pool, idle := l.pool(server, slow)
+	if idle || len(pool) < 2 || !l.most(p.ns()) {
 		return nil
 	}
 	for _, o := range pool {
@@ -59,8 +115,16 @@ func (l *look) exhaustedPool() *finding {
 	if served == 0 || (last-p.from)*2 < p.ns() {
 		return nil
 	}
-	return &finding{confidence: Inferred, by: l.m.whoTask(server.tid), why: fmt.Sprintf(
-		"none of the %d threads named %s was idle, and they served %s before it", len(pool), server.comm.String(), plural(served, "other task"))}
+	what, names := "threads", map[string]bool{}
+	for _, o := range pool {
+		if names[o.comm.String()] = true; o.pid != server.pid {
+			what = "processes"
+		}
+	}
+	return &finding{
+		confidence: Inferred, by: l.m.whoTask(server.tid), what: what + " named " + commonName(names), why: fmt.Sprintf(
+			"none of the %d %s named %s was idle, and they served %s before it", len(pool), what, commonName(names), plural(served, "other task")),
+	}
 }
 
 // idleIn returns how long a thread had nothing to do, as far as can be told: it was blocked

@@ -190,6 +190,11 @@ var patternCases = []patternCase{
 	{name: "the hog goes before both", trace: lockHeld(120, 49, waitsFor(trace.FutexWait, 2, false)), want: PreemptedHolder, advice: "check what it waits behind, hog 40", sure: Inferred},
 	{name: "a condition has no holder", trace: lockHeld(69, 89, waitsFor(trace.FutexWaitBitset, 0, false)), want: "", advice: "real-time priority"},
 
+	{name: "spins for a lock", trace: spinTrace(victim, 0), want: PreemptedHolder, advice: "If task 2 holds what it spins for, that waits behind task 40", sure: Guess, names: spinsIn("pthread_spin_lock")},
+	{name: "runs elsewhere", trace: spinTrace(victim, 0), want: "", advice: "CPU time of", names: spinsIn("compute")},
+	{name: "another process lost its CPU", trace: spinTrace(other, 0), want: "", advice: "CPU time of", names: spinsIn("pthread_spin_lock")},
+	{name: "either of two may have it", trace: spinTrace(victim, 61), want: "", advice: "CPU time of", names: spinsIn("pthread_spin_lock")},
+
 	{name: "Python", trace: interpreter(3, victim), want: InterpreterLock, end: 16500, user: []string{"take_gil+0x1 (python3.13)"}, advice: "multiprocessing", sure: Inferred,
 		names: func(n *Names) { n.Task = nil }},
 	{name: "not Python", trace: interpreter(3, victim), want: "", end: 16500, advice: "CPU time of"},
@@ -200,6 +205,13 @@ var patternCases = []patternCase{
 	{name: "pool with an idle thread", trace: poolTrace(&timedFutex, false), want: "", advice: "CPU time of worker 22"},
 	{name: "pool with a thread that sleeps", trace: poolTrace(&trace.Switch{PrevState: 1, Call: 230}, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
 	{name: "pool that served nobody else", trace: poolTrace(nil, true), want: "", advice: "CPU time of worker 22"},
+
+	{name: "pool of numbered threads", trace: numbered("worker", poolTrace(nil, false)), want: ExhaustedPool, advice: "All threads named worker* were at work", sure: Inferred},
+	{name: "threads of a redacted snapshot", trace: numbered("command-", poolTrace(nil, false)), want: "", advice: "CPU time of command-22 22"},
+	{name: "pool with a thread without any event", trace: poolTrace(nil, false), want: "", advice: "CPU time of worker 22", names: beside(23, 20, 0)},
+	{name: "pool of processes", trace: processes(poolTrace(nil, false)), want: ExhaustedPool, advice: "All processes named worker were at work", names: beside(0, 0, 0)},
+	{name: "a process without any event", trace: processes(poolTrace(nil, false)), want: "", advice: "CPU time of worker 22", names: beside(23, 23, 0)},
+	{name: "processes that do different things", trace: processes(poolTrace(nil, false)), want: "", advice: "CPU time of worker 22", names: beside(0, 0, 21)},
 
 	{name: "retries", want: RetryLoop, advice: "again and again", sure: Inferred, trace: func(s *script) {
 		s.swap(500, 0, 0, victim, sleeps(0))

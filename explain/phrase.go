@@ -2,6 +2,8 @@ package explain
 
 import (
 	"fmt"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // phrase describes the time of one cause.
@@ -15,7 +17,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		case g.cause == Runnable && longest(pieces, first).why != "":
 			s += ", " + longest(pieces, first).why
 		case g.cause == Runnable && len(g.parts) == 1:
-			s += ", which has the same priority"
+			s += w.equalText(first.By)
 		}
 		return s
 	}
@@ -79,7 +81,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	case Limited:
 		return d + " held up by " + limitWords(p.wait, name) + inParens(p.why)
 	case Network:
-		return d + " waiting" + withSpace(p.why) + " for " + name
+		return d + " waiting" + withSpace(p.why) + " for " + name + heldWords(p.wait)
 	case Reclaim:
 		return d + " reclaiming memory for " + name
 	case Compaction:
@@ -94,6 +96,18 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " stopped by " + name + inParens(p.why)
 	}
 	return d + " unexplained: " + first.Reason
+}
+
+// equalText says why a task had the CPU that has the kernel priority of the slow one.
+func (w *walker) equalText(by *Who) string {
+	mine, _ := w.m.taskInfo(w.outlier.TID)
+	switch {
+	case mine.Policy == policyIdle && by.Policy != policyIdle && by.Policy != "":
+		return ", which goes before SCHED_IDLE"
+	case mine.Policy != policyIdle && by.Policy == policyIdle:
+		return "" // it was in the kernel, or had just begun
+	}
+	return ", which has the same priority"
 }
 
 // protocolToo says what another timer of TCP did, if there was one of another kind.
@@ -115,15 +129,37 @@ func taskNames(g *group) string {
 	if len(g.parts) == 2 {
 		return describe(first.By) + " and " + describe(g.parts[1].By)
 	}
-	tasks, same := map[int]bool{}, true
+	tasks, names := map[int]bool{}, map[string]bool{}
 	for i := range g.parts {
 		tasks[g.parts[i].By.TID] = true
-		same = same && g.parts[i].By.Comm == first.By.Comm
+		names[g.parts[i].By.Comm] = true
 	}
-	if same && first.By.Comm != "" {
-		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, describe(first.By), duration(first.NS))
+	if name := commonName(names); name != "" {
+		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), name, describe(first.By), duration(first.NS))
 	}
 	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), describe(first.By), duration(first.NS), describe(g.parts[1].By), duration(g.parts[1].NS))
+}
+
+// commonName is what tasks of these names are called together: worker-* for worker-1 and
+// worker-2; "": they have nothing in common.
+func commonName(names map[string]bool) string {
+	family := ""
+	for name := range names {
+		f := linux.Family(name)
+		if f == "" || family != "" && f != family {
+			return ""
+		}
+		family = f
+	}
+	if len(names) == 1 {
+		for name := range names {
+			return name
+		}
+	}
+	if family != "" {
+		family += "*"
+	}
+	return family
 }
 
 // longest returns the longest piece of a part.

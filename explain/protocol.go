@@ -91,26 +91,37 @@ func (c *cpu) afterProtocol(w *wake) *protocolTimer {
 
 // letOutTimers are the functions of timers with which the kernel sends packets that it has held
 // back: of a queueing discipline (net/sched/sch_api.c), and TCP's pacing.
-var letOutTimers = map[string]bool{"qdisc_watchdog": true, "tcp_pace_kick": true}
+var letOutTimers = map[string]wait{"qdisc_watchdog": waitQdisc, "tcp_pace_kick": waitPacing}
 
 // ingestLetOut notes that packets are sent that had been held back. For how long is not recorded.
 func (m *model) ingestLetOut(ev *trace.Event, c *cpu, b *trace.Hrtimer) {
-	is, known := m.letOut[b.Function]
+	by, known := m.letOut[b.Function]
 	if !known {
-		is = letOutTimers[m.function(b.Function)]
+		by = letOutTimers[m.function(b.Function)]
 		if len(m.letOut) < maxOpen {
-			m.letOut[b.Function] = is
+			m.letOut[b.Function] = by
 		}
 	}
-	if is {
-		c.letOutAt = ev.Time
+	if by != waitAny {
+		c.letOutAt, c.letOutBy = ev.Time, by
 	}
 }
 
-// afterLetOut reports whether a packet that wakes a task was probably one of these, which the
-// task that had the CPU did not send.
-func (c *cpu) afterLetOut(w *wake) bool {
-	return c.letOutAt != 0 && w.at-c.letOutAt <= sameSoftirq
+// afterLetOut returns what held back a packet that wakes a task, if it was probably one of these,
+// which the task that had the CPU did not send; waitAny: it was not.
+func (c *cpu) afterLetOut(w *wake) wait {
+	if c.letOutAt == 0 || w.at-c.letOutAt > sameSoftirq {
+		return waitAny
+	}
+	return c.letOutBy
+}
+
+// heldWords says what held back a packet, in parentheses.
+func heldWords(k wait) string {
+	if k == waitQdisc || k == waitPacing {
+		return " (held back by " + waits[k].words + ")"
+	}
+	return ""
 }
 
 // protocolWait explains the part of a wait before a timer of TCP expired that led to its

@@ -117,15 +117,18 @@ type Part struct {
 // Step is an interval of the critical path. Steps of depth 0 belong to the slow task
 // and are contiguous; deeper ones explain the step above them.
 type Step struct {
-	FromMonoNS uint64     `json:"from_mono_ns"`
-	ToMonoNS   uint64     `json:"to_mono_ns"`
-	Task       Who        `json:"task"`
-	CPU        int        `json:"cpu"` // -1: none
-	Depth      int        `json:"depth"`
-	State      string     `json:"state"` // running, runnable, blocked, interrupted, unknown
-	Cause      Cause      `json:"cause"`
-	By         *Who       `json:"by,omitempty"`
-	Why        string     `json:"why,omitempty"`
+	FromMonoNS uint64 `json:"from_mono_ns"`
+	ToMonoNS   uint64 `json:"to_mono_ns"`
+	Task       Who    `json:"task"`
+	CPU        int    `json:"cpu"` // -1: none
+	Depth      int    `json:"depth"`
+	State      string `json:"state"` // running, runnable, blocked, interrupted, unknown
+	Cause      Cause  `json:"cause"`
+	By         *Who   `json:"by,omitempty"`
+	Why        string `json:"why,omitempty"`
+	// Merged: it adds up Count short intervals, and stands beside others that were between
+	// and around them: how long is right, when is not.
+	Merged     bool       `json:"merged,omitempty"`
 	Count      int        `json:"count,omitempty"` // number of intervals, if merged
 	Waker      *Who       `json:"waker,omitempty"` // if blocked
 	Wait       string     `json:"wait,omitempty"`  // as in Part

@@ -158,7 +158,7 @@ func TestProtocolTimers(t *testing.T) {
 			},
 		},
 		{
-			name: "a queueing discipline lets it go, on top of a task", cause: Network, says: "waiting for the network", not: "other",
+			name: "a queueing discipline lets it go, on top of a task", cause: Network, wait: "qdisc", says: "for the network (held back by a queueing discipline: tc -s qdisc)", not: "other",
 			trace: func(s *script) {
 				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
 					add(10500, trace.HrtimerEntry, 0, other, trace.Hrtimer{Hrtimer: 1, Function: fnQdisc}).add(10501, trace.HrtimerExit, 0, other, trace.Hrtimer{Hrtimer: 1}).
@@ -166,7 +166,7 @@ func TestProtocolTimers(t *testing.T) {
 			},
 		},
 		{
-			name: "it let one go long before", cause: Task, says: "waiting for other 2", not: "network",
+			name: "it let one go long before", cause: Task, says: "waiting for other 2", not: "held back",
 			trace: func(s *script) {
 				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
 					add(9500, trace.HrtimerEntry, 0, other, trace.Hrtimer{Hrtimer: 1, Function: fnQdisc}).add(9501, trace.HrtimerExit, 0, other, trace.Hrtimer{Hrtimer: 1}).
@@ -180,7 +180,7 @@ func TestProtocolTimers(t *testing.T) {
 			},
 		},
 		{
-			name: "the packet came from a device", cause: Network, says: "waiting for the network", not: "TCP",
+			name: "the packet came from a device", cause: Network, says: "waiting for the network", not: "held back",
 			trace: func(s *script) {
 				s.wait(sleeps(0), func(s *script) {
 					s.expire(10500, fnDelayedACK, theirs, 0).add(10510, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: softirqNetRX, AfterIRQ: true, IRQ: 24}).

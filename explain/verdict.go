@@ -33,7 +33,11 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 		b.WriteString(" (approximate: softirqs were sampled)")
 	}
 	if r.Confidence == Guess {
-		b.WriteString(" (a guess: " + weakest(r).Evidence + ")")
+		why := weakest(r).Evidence
+		if w.found != nil && w.found.confidence == Guess {
+			why = w.found.why
+		}
+		b.WriteString(" (a guess: " + why + ")")
 	}
 	b.WriteString(".")
 	return printable(b.String())
@@ -265,6 +269,8 @@ func priorityText(w *Who) string {
 			return fmt.Sprintf(" (real-time priority %d)", 99-w.Prio)
 		}
 		return fmt.Sprintf(" (%s %d)", w.Policy, 99-w.Prio)
+	case w.Policy == policyIdle:
+		return " (SCHED_IDLE)" // its nice value means nothing
 	case w.Prio >= 100 && w.Prio != 120:
 		return fmt.Sprintf(" (nice %d)", w.Prio-120)
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -219,7 +218,7 @@ func (j *judge) namedIn(r *Result) map[Who]string {
 func (j *judge) steps(r *Result) {
 	for i := range r.Path {
 		s := &r.Path[i]
-		if s.Confidence != Seen || s.Count > 0 && s.State != "" && strings.Contains(s.Why, "the longest of") {
+		if s.Confidence != Seen || s.Merged { // when those were is not told
 			continue
 		}
 		var wrong []known

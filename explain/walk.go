@@ -50,6 +50,7 @@ type walker struct {
 	stack      []int    // tasks on the current path
 	idles      []idle
 	idlesKnown bool
+	full       fullQueue
 	asked      int // see maxAsked
 	spun       map[*task][]spun
 	threads    int    // that the path of an activity goes through

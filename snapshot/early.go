@@ -74,6 +74,7 @@ func (e *early) rest(refs *trace.References) trace.References {
 func (n *Names) merge(more *Names) {
 	n.Tasks = append(n.Tasks, more.Tasks...)
 	slices.SortStableFunc(n.Tasks, func(a, b NamedTask) int { return cmp.Compare(a.TID, b.TID) })
+	n.Tasks = slices.CompactFunc(n.Tasks, func(a, b NamedTask) bool { return a.TID == b.TID })
 	n.Files = append(n.Files, more.Files...)
 	slices.SortStableFunc(n.Files, func(a, b trace.FileState) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.FD, b.FD))

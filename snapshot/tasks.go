@@ -109,6 +109,7 @@ type NamedTask struct {
 	TID        int    `json:"tid"`
 	PID        int    `json:"pid"`
 	PPID       int    `json:"ppid"`
+	Session    int    `json:"session,omitempty"`
 	Comm       string `json:"comm"`
 	Cmdline    string `json:"cmdline,omitempty"`
 	Title      string `json:"title,omitempty"` // what its process calls itself, if that is not Comm

@@ -42,8 +42,9 @@ var waits = []areaSites{
 		{Functions: []string{"alloc_contig_range", "alloc_contig_range_noprof", "alloc_contig_pages"}, Words: "making room for contiguous memory"},
 	}},
 	{Area{Name: "block"}, []Site{
-		{Functions: []string{"blk_mq_get_tag"}, Words: "until the device takes another request: its queue is full", Advice: "Check who keeps the device busy; nr_requests and queue_depth of the device bound what is in its queue."},
-		{Functions: []string{"rq_qos_wait", "wbt_wait"}, Words: "held back by writeback throttling", Advice: "wbt_lat_usec of the disk's queue sets the latency that it aims at; 0 turns it off."},
+		{Functions: []string{"blk_mq_get_tag"}, Queue: "queue_full", Words: "until the device takes another request: its queue is full", Advice: "Check who keeps the device busy; nr_requests and queue_depth of the device bound what is in its queue."},
+		{Functions: []string{"rq_qos_wait"}, Queue: "queue_full", Words: "held back, as enough is under way to the disk", general: true},
+		{Functions: []string{"wbt_wait"}, Queue: "wbt", Words: "held back by writeback throttling", Advice: "wbt_lat_usec of the disk's queue sets the latency that it aims at; 0 turns it off."},
 		{Functions: []string{"blkcg_maybe_throttle_current"}, Limit: "io_delay", Words: "throttled by the I/O limits of its cgroup", Advice: "Check io.latency, io.cost.qos and io.weight of its cgroup."},
 		{Functions: []string{"ioc_rqos_throttle"}, Limit: "io_delay", Words: "throttled by the I/O weight of its cgroup (io.cost)", Advice: "Check io.weight of its cgroup, and io.cost.qos."},
 		{Functions: []string{"submit_bio_wait"}, Words: "for a request that it sent to a disk", Obvious: true},
@@ -63,6 +64,9 @@ var waits = []areaSites{
 		{Functions: []string{"block_write_full_folio", "block_write_full_page", "__block_write_full_folio"}, Words: "writing pages"},
 		{Functions: []string{"disk_check_media_change", "disk_flush_events"}, Words: "until a drive has been asked for its medium"},
 		{Functions: []string{"io_schedule_prepare", "__blk_flush_plug"}, Words: "handing its requests to a disk", general: true},
+	}},
+	{Area{Name: "io.latency", Marker: "blkcg_iolatency_throttle"}, []Site{
+		{Functions: []string{"blkcg_iolatency_throttle"}, Queue: "io_latency", Words: "held back, as another cgroup of the disk misses its io.latency", Advice: "Check io.latency of the cgroups that use the disk."},
 	}},
 	{Area{Name: "loop", Marker: "lo_ioctl"}, []Site{
 		{Functions: []string{"loop_configure", "lo_ioctl", "loop_set_status"}, Words: "setting up a loop device"},

@@ -25,6 +25,10 @@ type Site struct {
 	// Limit is which limit it is, as the explanation calls it, such as memory_high; "": none.
 	Limit string
 
+	// Queue is what of a disk's queue it waits for, as the explanation calls it, such as
+	// queue_full; "": nothing.
+	Queue string
+
 	// Obvious: it says no more than what else is known of the wait, such as the system call.
 	Obvious bool
 

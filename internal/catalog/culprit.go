@@ -11,9 +11,12 @@ const KindLimit = "limit"
 
 // limits names limits as administrators set them, by Part.Wait.
 var limits = map[string]string{
-	"dirty_pages": "vm.dirty_*", "io_max": "io.max", "io_delay": "io.cost or io.latency", "memory_high": "memory.high",
-	"rt_runtime": "kernel.sched_rt_runtime_us", "kernel_delay": "a delay of the kernel",
+	"dirty_pages": "vm.dirty_*", "io_max": "io.max", "io_delay": "io.cost or io.latency", "memory_high": "memory.high", "memory_max": "memory.max",
+	"rt_runtime": "kernel.sched_rt_runtime_us", "dl_runtime": "sched_runtime of SCHED_DEADLINE", "kernel_delay": "a delay of the kernel",
 }
+
+// ofMachine are those that are not of a culprit, as a cgroup or a disk is.
+var ofMachine = map[string]bool{"rt_runtime": true, "dl_runtime": true, "kernel_delay": true}
 
 // culprit is Culprit with somebody to turn to: whoever set a timer instead of the timer, and
 // the limit instead of what it limits.
@@ -25,7 +28,7 @@ func (i *item) culprit(p *Part) (name, kind string) {
 	}
 	switch {
 	case p.Cause == explain.Throttled, p.Cause == explain.Limited && limit != "":
-		if p.By == nil || kind == explain.KindUnknown || p.Wait == "rt_runtime" || p.Wait == "kernel_delay" {
+		if p.By == nil || kind == explain.KindUnknown || ofMachine[p.Wait] {
 			return limit, KindLimit
 		}
 		return limit + " of " + name, KindLimit

@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -222,6 +224,7 @@ func explainNames(names func() *snapshot.Names) explain.Names {
 		Activities: func() []explain.Carried { return explainActivities(known().Activities) },
 		Setting:    func(name string) string { return known().Settings[name] },
 		Limit:      func(cgroup, name string) string { return known().limits[cgroup][name] },
+		Tasks:      func() []int { return slices.Sorted(maps.Keys(known().tasks)) },
 		Syscall:    rules.SyscallName,
 		Function: func(address uint64) string {
 			name, _, _ := strings.Cut(known().Functions[fmt.Sprintf("%#x", address)], " ")
@@ -235,7 +238,7 @@ func explainNames(names func() *snapshot.Names) explain.Names {
 				return explain.TaskInfo{}, false
 			}
 			return explain.TaskInfo{
-				PID: t.PID, PPID: t.PPID, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
+				PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
 				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 				Place: explain.Place{
 					Unit: t.Unit, Container: t.Container, ContainerName: t.ContainerName, Image: t.Image, Pod: t.Pod, Namespace: t.Namespace,

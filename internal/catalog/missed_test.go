@@ -128,17 +128,18 @@ func TestTopForAction(t *testing.T) {
 		ct.One{TID: 3, DelayNS: 7e6, Parts: []explain.Part{ct.Part(explain.Task, ct.Task("server", 7, 120), 7)},
 			Chain: []explain.Part{ct.Part(explain.Timer, timer, 3)}, Roots: []explain.Part{ct.Part(explain.Timer, timer, 7)}}, // not all of it
 		ct.One{TID: 4, DelayNS: 3e6, Parts: []explain.Part{ct.Part(explain.IRQ, timer, 3)}},
-		ct.One{TID: 5, DelayNS: 26e6, Parts: []explain.Part{
-			ct.Part(explain.Throttled, app, 10), limited("memory_high", app, 9), limited("rt_runtime", nil, 4), limited("unheard_of", app, 3)}},
+		ct.One{TID: 5, DelayNS: 36e6, Parts: []explain.Part{
+			ct.Part(explain.Throttled, app, 10), limited("memory_high", app, 9), limited("memory_max", app, 8),
+			limited("rt_runtime", nil, 4), limited("unheard_of", app, 3), limited("dl_runtime", nil, 2)}},
 		ct.One{TID: 6, DelayNS: 50e6, Parts: []explain.Part{journal, ct.Part(explain.BlockDevice, disk(), 20)}},
 	)
 	list, _, err := catalog.Read(dir, catalog.Options{})
 	assert.NilError(t, err)
 	top := catalog.Add(list, catalog.TopOptions{By: catalog.ByCulprit})
 	assert.Check(t, is.DeepEqual(briefly(top), []string{
-		"device sda 50ms of block_device", "limit cpu.max of /app 10ms of throttled", "limit memory.high of /app 9ms of limit",
+		"device sda 50ms of block_device", "limit cpu.max of /app 10ms of throttled", "limit memory.high of /app 9ms of limit", "limit memory.max of /app 8ms of limit",
 		"unknown several sleepers 7ms of timer", "task server 6ms of timer", "task victim 5ms of timer", "limit kernel.sched_rt_runtime_us 4ms of limit",
-		"cgroup /app 3ms of limit", "irq timer interrupts 3ms of irq",
+		"cgroup /app 3ms of limit", "irq timer interrupts 3ms of irq", "limit sched_runtime of SCHED_DEADLINE 2ms of limit",
 	}))
 	assert.Check(t, is.DeepEqual(top.Rows[0].Users, []catalog.Slice{{Name: "writer", NS: 30e6}, {Name: "victim", NS: 20e6}}))
 	top = catalog.Add(list, catalog.TopOptions{By: catalog.ByWaitSite})

@@ -28,6 +28,7 @@ const (
 
 	fileNamesTimeout = time.Second
 	socketsTimeout   = 200 * time.Millisecond
+	siblingsTimeout  = 50 * time.Millisecond
 
 	maxKernelFrames = 32768
 	maxUserFrames   = 1024
@@ -75,9 +76,12 @@ func lookUpNames(hosts *process.Table, code interface {
 	User(pid int, addrs []uint64) symbols.Stack
 }, m trace.References, limit time.Duration, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
-	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], limit) {
+	known := hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], limit)
+	// Those that slept all the time, and have no event.
+	known = append(known, hosts.Tasks(hosts.Siblings(known, min(limit, siblingsTimeout)), min(limit, siblingsTimeout))...)
+	for _, t := range known {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
-			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
+			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 		})
 	}

@@ -9,6 +9,7 @@ import (
 // Task describes a task and its scheduling.
 type Task struct {
 	TID, PID, PPID int
+	Session        int
 	Comm           string
 	Policy         string // SCHED_OTHER, SCHED_FIFO, …
 	RTPriority     int
@@ -60,10 +61,10 @@ func (o *openTask) read() (Task, error) {
 	return task, nil //nolint:nilerr // as above
 }
 
-// parseTaskStat parses ppid, flags, nice, rt_priority and policy of proc(5), and what parseStat
+// parseTaskStat parses ppid, session, flags, nice, rt_priority and policy of proc(5), and what parseStat
 // does.
 func parseTaskStat(text []byte) (Task, state, error) {
-	const ppid, nice, rtPriority, policy = 4 - 3, 19 - 3, 40 - 3, 41 - 3
+	const ppid, session, nice, rtPriority, policy = 4 - 3, 6 - 3, 19 - 3, 40 - 3, 41 - 3
 	comm, fields, err := statFields(text, policy)
 	if err != nil {
 		return Task{}, state{}, err
@@ -77,7 +78,7 @@ func parseTaskStat(text []byte) (Task, state, error) {
 	for _, f := range []struct {
 		at int
 		to *int
-	}{{ppid, &task.PPID}, {nice, &task.Nice}, {rtPriority, &task.RTPriority}, {policy, &number}} {
+	}{{ppid, &task.PPID}, {session, &task.Session}, {nice, &task.Nice}, {rtPriority, &task.RTPriority}, {policy, &number}} {
 		if *f.to, err = strconv.Atoi(fields[f.at]); err != nil {
 			return Task{}, state{}, fmt.Errorf("parse stat %.60q: field %d: %w", text, f.at+3, err)
 		}

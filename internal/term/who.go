@@ -60,6 +60,8 @@ func prefixed(kind, name string) string {
 // where that is as usual, or not known.
 func Rank(w *explain.Who) string {
 	switch {
+	case w != nil && w.Kind == explain.KindTask && w.Policy == "SCHED_IDLE":
+		return "SCHED_IDLE" // its nice value means nothing
 	case w == nil || w.Kind != explain.KindTask || w.Prio == 120 || w.Prio == 0 && w.Policy == "":
 		return ""
 	case w.Prio < 0:

@@ -34,14 +34,18 @@ type want struct {
 	says   string // the verdict, among other things
 	// pattern, if not "", must be named; others may come from what else the machine does.
 	pattern explain.Pattern
+	not     explain.Pattern // must not be named; "": any may
 	// request is the name of the one to blame, by its token; "": any, or none. own: it is the
 	// victim's.
 	request string
 	own     bool
 	evicted bool          // it had evicted what is read
-	advice  string        // among other things; "": any, or none
+	advice  string        // among other things; "": none may be given; anyAdvice: whatever, or none
 	within  time.Duration // or by so much, where it is sampled
 }
+
+// anyAdvice is where what else the machine does decides what there is to advise.
+const anyAdvice = "*"
 
 // Parts may be off by the larger one of these.
 const (
@@ -84,7 +88,14 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	if w.pattern != "" && (r.Pattern != w.pattern || !strings.HasPrefix(r.Verdict, w.pattern.Words()+": ")) {
 		complain("the pattern is %q, not %s", r.Pattern, w.pattern)
 	}
-	if !strings.Contains(r.Advice, w.advice) {
+	if w.not != "" && r.Pattern == w.not {
+		complain("the pattern is %s: %s", r.Pattern, r.PatternWhy)
+	}
+	switch {
+	case w.advice == anyAdvice:
+	case w.advice == "" && r.Advice != "":
+		complain("it advises %q, where there is nothing to advise", r.Advice)
+	case !strings.Contains(r.Advice, w.advice):
 		complain("the advice %q does not say %q", r.Advice, w.advice)
 	}
 	if !strings.Contains(r.Verdict, w.says) {

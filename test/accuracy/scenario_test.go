@@ -60,25 +60,25 @@ func scenarios(shared *resources) []scenario {
 		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog", advice: "kernel.sched_rt_runtime_us (now "}},
 		{
 			name: "forker", rule: trackWakeup,
-			want: want{causes: only(explain.Preempted), by: "scn-forker", says: "copying page tables for fork"},
+			want: want{causes: only(explain.Preempted), by: "scn-forker", says: "copying page tables for fork", advice: "kernel.sched_rt_runtime_us (now "},
 		},
 		{
 			name: "work-item", rule: "track: workqueue, function: [refresh_vm_stats], phase: wait", comm: "kworker/*",
-			want: want{causes: only(explain.Preempted), by: "scn-hog", says: "work refresh_vm_stats of queue events waited"},
+			want: want{causes: only(explain.Preempted), by: "scn-hog", says: "work refresh_vm_stats of queue events waited", advice: "kernel.sched_rt_runtime_us (now "},
 		},
-		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer"}, prepare: withWeight},
-		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true, pattern: explain.CPUSaturation}, prepare: withWeight},
+		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer", advice: "Check the nice values of scn-nicer"}, prepare: withWeight},
+		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true, pattern: explain.CPUSaturation, advice: "there is more to run on those than they can"}, prepare: withWeight},
 		{
 			name: "pinned", rule: trackWakeup,
 			want: want{
 				causes: only(explain.Misplaced), by: "scn-equal", many: true,
-				parts: []explain.Cause{explain.Misplaced, explain.Runnable},
+				parts: []explain.Cause{explain.Misplaced, explain.Runnable}, advice: anyAdvice,
 			},
 			prepare: withWeight,
 		},
 		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu"), advice: " (now "}, prepare: withQuota},
-		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},
-		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}},
+		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX", advice: "Spread the packets over more CPUs"}, prepare: withLongSoftirq},
+		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX", advice: "Spread the packets over more CPUs"}},
 		{
 			name: "irqs-off", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-irqs-off"},
 			prepare: withInterruptsOff,
@@ -87,44 +87,44 @@ func scenarios(shared *resources) []scenario {
 		{name: "frozen", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-freezer"}, prepare: withFreezer},
 		{
 			name: "futex-sleeper", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer"},
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", advice: "sleeps while it holds the lock"},
 		},
 		{
 			name: "futex-invert", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PreemptedHolder},
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PreemptedHolder, advice: "holds the lock and cannot run"},
 		},
 		{
 			name: "inversion", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PriorityInversion},
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog", pattern: explain.PriorityInversion, advice: "PTHREAD_PRIO_INHERIT"},
 		},
 		{
 			name: "convoy", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-turn", root: explain.Timer, rootBy: "timer", pattern: explain.LockConvoy},
+			want: want{causes: only(explain.Locked), by: "scn-turn", root: explain.Timer, rootBy: "timer", pattern: explain.LockConvoy, advice: "Many take turns at one lock"},
 		},
 		{
 			name: "pool", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Task), by: "scn-worker", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool},
+			want: want{causes: only(explain.Task), by: "scn-worker", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool, advice: "All threads named scn-worker-*"},
 		},
 		{
 			name: "lock-chain", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-first", root: explain.Running, rootBy: "scn-third"},
+			want: want{causes: only(explain.Locked), by: "scn-first", root: explain.Running, rootBy: "scn-third", advice: "It is CPU time of scn-third"},
 		},
 		{
 			name: "pipe", rule: trackSyscall("write"),
-			want: want{causes: only(explain.Task), by: "scn-reader", root: explain.Running, rootBy: "scn-reader"},
+			want: want{causes: only(explain.Task), by: "scn-reader", root: explain.Running, rootBy: "scn-reader", advice: "It is CPU time of scn-reader"},
 		},
 		{
 			name: "local-server", rule: trackSyscall("read"),
-			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server"},
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server", advice: "It is CPU time of scn-server"},
 		},
 		{
 			name: "postgres", rule: trackSyscall("read"),
-			want:    want{causes: only(explain.Task), by: "postgres", root: explain.BlockDevice, rootBy: "loop"},
+			want:    want{causes: only(explain.Task), by: "postgres", root: explain.BlockDevice, rootBy: "loop", advice: "it is a file"},
 			prepare: shared.withPostgres,
 		},
 		{
 			name: "child", rule: trackSyscall("wait4"),
-			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child"},
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: "It is CPU time of scn-child"},
 		},
 		{
 			name: "network", rule: trackSyscall("recvfrom"),
@@ -133,21 +133,21 @@ func scenarios(shared *resources) []scenario {
 		{name: "timer", rule: trackSyscall("clock_nanosleep"), want: want{causes: only(explain.Timer), by: "timer"}},
 		{
 			name: "slow-disk", rule: trackSyscall("pread64"),
-			want:    want{causes: only(explain.BlockDevice), by: "loop"},
+			want:    want{causes: only(explain.BlockDevice), by: "loop", advice: "it is a file"},
 			prepare: shared.withDisk(40*time.Millisecond, 0, 0),
 		},
 		{
 			name: "deep-queue", rule: trackSyscall("pread64"),
-			want:    want{causes: only(explain.BlockQueue), by: "scn-writer"},
+			want:    want{causes: only(explain.BlockQueue), by: "scn-writer", advice: "Limit what scn-writer"},
 			prepare: shared.withDisk(5*time.Millisecond, 8*time.Millisecond, 0),
 		},
 		{
 			name: "journal", rule: trackSyscall("fsync"),
-			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.BlockDevice, rootBy: "loop", says: "in jbd2_log_wait_commit"},
+			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.BlockDevice, rootBy: "loop", says: "in jbd2_log_wait_commit", advice: "it is a file"},
 			prepare: shared.withFiles(0, 12*time.Millisecond, 12*time.Millisecond),
 		},
 		{
-			name: "page-fault", rule: trackOffCPU, want: want{causes: only(explain.PageFault), by: "loop"},
+			name: "page-fault", rule: trackOffCPU, want: want{causes: only(explain.PageFault), by: "loop", advice: "Keep pages of v-page-fault"},
 			prepare: shared.withFiles(40*time.Millisecond, 0, 0),
 		},
 		{
@@ -161,7 +161,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "steal", rule: trackSyscall("getrandom"), threshold: 900 * time.Microsecond, rare: true,
-			want: want{causes: only(explain.StolenTime), by: "hypervisor"},
+			want: want{causes: only(explain.StolenTime), by: "hypervisor", advice: "ask the operator of the host"},
 		},
 	}
 }

@@ -74,7 +74,7 @@ func scoreAll(t *testing.T, c *camera, load string, list []scenario) (rows []row
 			for _, w := range r.wrong {
 				t.Error(w)
 			}
-			t.Logf("%s", r.verdict)
+			t.Logf("%s\nadvice: %s", r.verdict, r.advice)
 		})
 	}
 	return rows
@@ -141,7 +141,7 @@ func (s *scenario) try(t *testing.T, c *camera, load string, r *row) (spoilt str
 	if load != "" {
 		r.partly, wrong = s.want.grade(tr, result, load, wrong)
 	}
-	r.said, r.wrong, r.verdict = time.Duration(said), wrong, result.Verdict
+	r.said, r.wrong, r.verdict, r.advice = time.Duration(said), wrong, result.Verdict, result.Advice
 	if *keepDir == "" {
 		return ""
 	}

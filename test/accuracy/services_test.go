@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	_ "embed" // a program in Python
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,35 +23,52 @@ func diskScenarios(shared *resources) []scenario {
 	return []scenario{
 		{
 			name: "bulk-io", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, 3*time.Millisecond, 0),
-			want: want{causes: only(explain.BlockQueue), by: "scn-writer", pattern: explain.BulkIO},
+			want: want{causes: only(explain.BlockQueue), by: "scn-writer", pattern: explain.BulkIO, advice: anyAdvice},
+		},
+		{ // the read gets no place in the queue at first, and then is behind others
+			name: "full-queue", rule: trackSyscall("pread64"), prepare: shared.withShortQueue,
+			want: want{causes: only(explain.BlockQueue), by: "scn-writer", advice: "Limit what scn-writer"},
 		},
 		{
 			name: "writeback", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, time.Millisecond, 0),
-			want: want{causes: only(explain.BlockQueue), by: "kworker/", pattern: explain.WritebackStorm},
+			want: want{causes: only(explain.BlockQueue), by: "kworker/", pattern: explain.WritebackStorm, advice: anyAdvice},
 		},
 		{
 			name: "checkpoint", rule: trackSyscall("pread64"), long: true, prepare: shared.withTablespace,
-			want: want{causes: only(explain.BlockQueue), by: "postgres", pattern: explain.CheckpointStorm},
+			want: want{causes: only(explain.BlockQueue), by: "postgres", pattern: explain.CheckpointStorm, advice: anyAdvice},
 		},
 		{
 			name: "reclaim-storm", rule: trackSyscall("madvise"), prepare: shared.withLittleMemory,
-			want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), pattern: explain.ReclaimStorm},
+			want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), pattern: explain.ReclaimStorm, advice: anyAdvice},
 		},
 		{
 			name: "async-io", rule: trackSyscall("io_getevents"), prepare: shared.withDisk(40*time.Millisecond, 0, 0),
-			want: want{causes: only(explain.BlockDevice), by: "loop"},
+			want: want{causes: only(explain.BlockDevice), by: "loop", advice: anyAdvice},
 		},
 		{
 			name: "row-lock", rule: trackSyscall("read"), prepare: shared.withPostgresOnly,
-			want: want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", says: "scn-holder"},
+			want: want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", says: "scn-holder", advice: anyAdvice},
+		},
+		{
+			name: "log-lock", comm: "postgres", prepare: shared.withPostgres,
+			rule: "track: syscall\n    attach: all\n    stacks: [user], syscall: [futex]",
+			want: want{causes: only(explain.Locked), by: "postgres", root: explain.BlockDevice, rootBy: "loop", says: "a mutex", advice: anyAdvice},
 		},
 		{
 			name: "redis-script", rule: trackSyscall("read"), prepare: withRedis,
-			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client"},
+			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client", advice: anyAdvice},
+		},
+		{
+			name: "prefork", rule: trackSyscall("read"), prepare: withWorkers("shared"),
+			want: want{causes: only(explain.Task), by: "prefork.py", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool, advice: "All processes named scn-worker were at work"},
+		},
+		{ // one process sleeps all the time, and has no event: no pool is exhausted
+			name: "prefork-idle", rule: trackSyscall("read"), prepare: withWorkers("apart"),
+			want: want{causes: only(explain.Task), by: "prefork.py", root: explain.Timer, rootBy: "timer", not: explain.ExhaustedPool},
 		},
 		{
 			name: "nginx-disk", rule: trackSyscall("read"), prepare: shared.withNginx,
-			want: want{causes: only(explain.Task), by: "nginx", root: explain.BlockDevice, rootBy: "loop"},
+			want: want{causes: only(explain.Task), by: "nginx", root: explain.BlockDevice, rootBy: "loop", advice: anyAdvice},
 		},
 	}
 }
@@ -76,6 +94,16 @@ func (s *resources) withTablespace(t *testing.T, r *round) {
 		"SCENARIO_TABLESPACE=" + filepath.Join(ext4Dir, filepath.Base(r.argument), "tables"),
 	}
 	r.argument = socket
+}
+
+// withShortQueue hands the program the slow disk, whose queue takes four requests.
+func (s *resources) withShortQueue(t *testing.T, r *round) {
+	s.withDisk(5*time.Millisecond, 8*time.Millisecond, 0)(t, r)
+	file := filepath.Join("/sys/block", s.disk.device, "queue/nr_requests")
+	before, err := os.ReadFile(file)
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(file, []byte("4"), 0o644))
+	t.Cleanup(func() { assert.Check(t, os.WriteFile(file, before, 0o644)) })
 }
 
 // withFUSE hands the program the file that the slow disk is in.
@@ -113,6 +141,20 @@ func serve(t *testing.T, r *round, socket string, argv ...string) {
 func withRedis(t *testing.T, r *round) {
 	socket := filepath.Join(t.TempDir(), "s")
 	serve(t, r, socket, "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", filepath.Dir(socket))
+}
+
+//go:embed src/prefork.py
+var workersOfPython []byte
+
+// withWorkers hands the program the socket of a server in Python with two processes.
+func withWorkers(how string) func(*testing.T, *round) {
+	return func(t *testing.T, r *round) {
+		dir := t.TempDir()
+		program, socket := filepath.Join(dir, "prefork.py"), filepath.Join(dir, "s")
+		assert.NilError(t, os.WriteFile(program, workersOfPython, 0o600))
+		serve(t, r, socket, "python3", program, socket, how)
+		r.complete = nil // the worker tells
+	}
 }
 
 // withNginx hands the program the socket of an nginx that serves a page of a slow disk.

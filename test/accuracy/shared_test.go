@@ -16,7 +16,9 @@ import (
 // sharedScenarios are waits for what several share: files, barriers, memory, a CPU.
 func sharedScenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
-	held := func(says string) want { return want{causes: only(explain.Locked), by: "scn-holder", says: says} }
+	held := func(says string) want {
+		return want{causes: only(explain.Locked), by: "scn-holder", says: says, advice: anyAdvice}
+	}
 	spins := func(w want, by string) want {
 		w.root, w.rootBy = explain.Running, by
 		return w
@@ -25,69 +27,76 @@ func sharedScenarios(shared *resources) []scenario {
 		{name: "file-lock", rule: trackSyscall("flock"), want: spins(held("a lock of a file"), "scn-holder")},
 		{
 			name: "record-lock", rule: trackSyscall("fcntl"),
-			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", says: "a lock of a file"},
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", says: "a lock of a file", advice: anyAdvice},
 		},
 		{
 			name: "pi-mutex", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", says: "priority-inheriting mutex"},
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", says: "priority-inheriting mutex", advice: anyAdvice},
 		},
 		{
 			name: "rwlock", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-reader", root: explain.Timer, rootBy: "timer"},
+			want: want{causes: only(explain.Locked), by: "scn-reader", root: explain.Timer, rootBy: "timer", advice: anyAdvice},
 		},
 		{
 			name: "barrier", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Task), by: "scn-late", root: explain.Running, rootBy: "scn-late", says: "at a barrier"},
+			want: want{causes: only(explain.Task), by: "scn-late", root: explain.Running, rootBy: "scn-late", says: "at a barrier", advice: anyAdvice},
 		},
 		{
 			name: "join", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "to end"},
+			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "to end", advice: anyAdvice},
 		},
 		{
 			name: "semaphore", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Task), by: "scn-user", root: explain.Timer, rootBy: "timer", says: "semaphore"},
+			want: want{causes: only(explain.Task), by: "scn-user", root: explain.Timer, rootBy: "timer", says: "semaphore", advice: anyAdvice},
 		},
-		{name: "cond-timeout", rule: trackSyscall("futex"), want: want{causes: only(explain.Timer), by: "timer", says: "its own time limit"}},
+		{name: "cond-timeout", rule: trackSyscall("futex"), want: want{causes: only(explain.Timer), by: "timer", says: "its own time limit", advice: anyAdvice}},
+		{
+			name: "spin-holder", rule: pairOf("spin_for_lock"),
+			want: want{
+				causes: []explain.Cause{explain.Running, explain.RunningUser}, by: "v-spin-holder", pattern: explain.PreemptedHolder,
+				says: "scn-holder", advice: "If scn-holder",
+			},
+		},
 		{
 			name: "mmap-lock", rule: trackSyscall("mmap"), long: true,
-			want: want{causes: only(explain.Locked), by: "scn-unmapper", root: explain.Running, rootBy: "scn-unmapper", says: "a lock of the kernel"},
+			want: want{causes: only(explain.Locked), by: "scn-unmapper", root: explain.Running, rootBy: "scn-unmapper", says: "a lock of the kernel", advice: anyAdvice},
 		},
 		{
 			name: "unix-backlog", rule: trackSyscall("connect"),
-			want: want{causes: only(explain.Task), by: "scn-acceptor", root: explain.Running, rootBy: "scn-acceptor"},
+			want: want{causes: only(explain.Task), by: "scn-acceptor", root: explain.Running, rootBy: "scn-acceptor", advice: anyAdvice},
 		},
 		{
 			name: "system-v", rule: trackSyscall("semop, semtimedop"),
-			want: want{causes: only(explain.Task), by: "scn-poster", root: explain.Running, rootBy: "scn-poster"},
+			want: want{causes: only(explain.Task), by: "scn-poster", root: explain.Running, rootBy: "scn-poster", advice: anyAdvice},
 		},
 		{
 			name: "signal-wait", rule: trackSyscall("rt_sigtimedwait"),
-			want: want{causes: only(explain.Task), by: "scn-sender", root: explain.Running, rootBy: "scn-sender", says: "signal"},
+			want: want{causes: only(explain.Task), by: "scn-sender", root: explain.Running, rootBy: "scn-sender", says: "signal", advice: anyAdvice},
 		},
 		{
 			name: "inode-lock", rule: trackSyscall("pwrite64"),
-			want:    want{causes: only(explain.Locked), by: "scn-writer", root: explain.BlockDevice, rootBy: "loop", says: "a lock of the kernel"},
+			want:    want{causes: only(explain.Locked), by: "scn-writer", root: explain.BlockDevice, rootBy: "loop", says: "a lock of the kernel", advice: anyAdvice},
 			prepare: shared.withFiles(0, 20*time.Millisecond, 0),
 		},
 		{
 			name: "herd", rule: trackWakeup,
-			want: want{causes: []explain.Cause{explain.Runnable, explain.Misplaced}, by: "scn-herd", many: true, pattern: explain.ThunderingHerd},
+			want: want{causes: []explain.Cause{explain.Runnable, explain.Misplaced}, by: "scn-herd", many: true, pattern: explain.ThunderingHerd, advice: anyAdvice},
 		},
 		{
 			name: "neighbour", rule: trackSyscall("getrandom"), prepare: withNeighbours,
-			want: want{causes: []explain.Cause{explain.Runnable, explain.Misplaced}, by: "scn-neighbour", many: true, pattern: explain.NoisyNeighbour},
+			want: want{causes: []explain.Cause{explain.Runnable, explain.Misplaced}, by: "scn-neighbour", many: true, pattern: explain.NoisyNeighbour, advice: anyAdvice},
 		},
 		{
 			name: "idle-cpu", rule: trackWakeup, rare: true, long: true, prepare: withLateCPU,
-			want: want{causes: only(explain.Runnable), by: "idle", pattern: explain.IdleWakeup, says: "idle"},
+			want: want{causes: only(explain.Runnable), by: "idle", pattern: explain.IdleWakeup, says: "idle", advice: anyAdvice},
 		},
 		{
 			name: "retry", rule: pairOf("try_again"),
-			want: want{causes: only(explain.Timer), by: "timer", pattern: explain.RetryLoop},
+			want: want{causes: only(explain.Timer), by: "timer", pattern: explain.RetryLoop, advice: anyAdvice},
 		},
 		{
 			name: "udp-retry", rule: pairOf("ask_again"),
-			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server"},
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server", advice: anyAdvice},
 		},
 	}
 }
@@ -96,59 +105,59 @@ func sharedScenarios(shared *resources) []scenario {
 func processScenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
 	return []scenario{
-		{name: "traced", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-tracer", says: "tracer"}},
+		{name: "traced", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-tracer", says: "tracer", advice: anyAdvice}},
 		{
 			name: "vfork", rule: trackSyscall("clone"),
-			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child"},
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: anyAdvice},
 		},
 		{
 			name: "exit", rule: trackSyscall("wait4"), long: true,
-			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "freeing"},
+			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "freeing", advice: anyAdvice},
 		},
 		{
 			name: "user-fault", rule: trackOffCPU,
-			want: want{causes: only(explain.PageFault), by: "scn-handler", root: explain.Running, rootBy: "scn-handler"},
+			want: want{causes: only(explain.PageFault), by: "scn-handler", root: explain.Running, rootBy: "scn-handler", advice: anyAdvice},
 		},
 		{
 			name: "own-work", rule: trackSyscall("fallocate"), long: true,
-			want: want{causes: only(explain.RunningKernel), by: "v-own-work", says: "making pages of a file in memory"},
+			want: want{causes: only(explain.RunningKernel), by: "v-own-work", says: "making pages of a file in memory", advice: anyAdvice},
 		},
 		{
 			name: "quota-server", rule: trackSyscall("read"), prepare: withQuota,
-			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Throttled, rootBy: provoke.CgroupName("cpu")},
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Throttled, rootBy: provoke.CgroupName("cpu"), advice: anyAdvice},
 		},
 		{
 			// What a queueing discipline holds back is on its way, as far as is recorded.
 			name: "shaped", rule: trackSyscall("recvfrom"),
-			want: want{causes: only(explain.Task), by: "scn-peer", root: explain.Network, rootBy: "network"},
+			want: want{causes: only(explain.Task), by: "scn-peer", root: explain.Network, rootBy: "network", says: "held back by a queueing discipline: tc -s qdisc"},
 		},
 		{
 			name: "scanned", rule: trackSyscall("openat"),
-			want: want{causes: only(explain.Task), by: "scn-scanner", root: explain.Running, rootBy: "scn-scanner"},
+			want: want{causes: only(explain.Task), by: "scn-scanner", root: explain.Running, rootBy: "scn-scanner", advice: anyAdvice},
 		},
 		{
 			// Where the kernel asks about a system call, trackers of system calls do not see it yet.
 			name: "supervised", rule: trackOffCPU,
-			want: want{causes: only(explain.Task), by: "scn-supervisor", root: explain.Running, rootBy: "scn-supervisor"},
+			want: want{causes: only(explain.Task), by: "scn-supervisor", root: explain.Running, rootBy: "scn-supervisor", advice: anyAdvice},
 		},
 		{
 			name: "named-pipe", rule: trackSyscall("openat"),
-			want: want{causes: only(explain.Task), by: "scn-opener", root: explain.Running, rootBy: "scn-opener"},
+			want: want{causes: only(explain.Task), by: "scn-opener", root: explain.Running, rootBy: "scn-opener", advice: anyAdvice},
 		},
 		{
 			name: "pipeline", rule: trackSyscall("read"), prepare: shared.withDisk(40*time.Millisecond, 0, 0),
-			want: want{causes: only(explain.Task), by: "scn-fetcher", root: explain.BlockDevice, rootBy: "loop"},
+			want: want{causes: only(explain.Task), by: "scn-fetcher", root: explain.BlockDevice, rootBy: "loop", advice: anyAdvice},
 		},
-		{name: "moved", rule: trackSyscall("sched_setaffinity"), want: want{causes: only(explain.Preempted), by: "scn-hog"}},
-		{name: "alarm", rule: trackSyscall("rt_sigtimedwait"), want: want{causes: only(explain.Timer), by: "timer", says: "a timer of its process sent a signal"}},
-		{name: "timerfd", rule: trackSyscall("read"), want: want{causes: only(explain.Timer), by: "timer", says: "timerfd"}},
+		{name: "moved", rule: trackSyscall("sched_setaffinity"), want: want{causes: only(explain.Preempted), by: "scn-hog", advice: anyAdvice}},
+		{name: "alarm", rule: trackSyscall("rt_sigtimedwait"), want: want{causes: only(explain.Timer), by: "timer", says: "a timer of its process sent a signal", advice: anyAdvice}},
+		{name: "timerfd", rule: trackSyscall("read"), want: want{causes: only(explain.Timer), by: "timer", says: "timerfd", advice: anyAdvice}},
 		{
 			name: "stop-server", rule: trackSyscall("read"),
-			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Stopped, rootBy: "scn-stopper"},
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Stopped, rootBy: "scn-stopper", advice: anyAdvice},
 		},
 		{
 			name: "fuse-read", rule: trackSyscall("pread64"), prepare: shared.withFUSE,
-			want: want{causes: only(explain.Task), by: "exe", root: explain.Timer, rootBy: "timer"},
+			want: want{causes: only(explain.Task), by: "exe", root: explain.Timer, rootBy: "timer", advice: anyAdvice},
 		},
 	}
 }

@@ -16,7 +16,7 @@ type row struct {
 	runs                     []string // why each but the last run said nothing
 	wrong                    []string
 	partly                   []string // what else it should have said; under load
-	verdict                  string
+	verdict, advice          string
 	unseen                   string // why there was nothing to judge
 }
 

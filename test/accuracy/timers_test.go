@@ -21,7 +21,7 @@ import (
 func timerScenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
 	tcp := func(call, says string) (string, want) {
-		return trackSyscall(call), want{causes: only(explain.ProtocolTimer), by: "TCP", says: says}
+		return trackSyscall(call), want{causes: only(explain.ProtocolTimer), by: "TCP", says: says, advice: anyAdvice}
 	}
 	var list []scenario
 	add := func(name string, rule string, w want, prepare func(*testing.T, *round)) {
@@ -38,18 +38,18 @@ func timerScenarios(shared *resources) []scenario {
 	rule, w = tcp("close", "TCP sent a delayed acknowledgement")
 	add("linger", rule, w, nil)
 	add("delayed-ack", trackSyscall("read"),
-		want{causes: only(explain.Task), by: "scn-server", root: explain.ProtocolTimer, rootBy: "TCP", says: "delayed acknowledgement"}, nil)
+		want{causes: only(explain.Task), by: "scn-server", root: explain.ProtocolTimer, rootBy: "TCP", says: "delayed acknowledgement", advice: anyAdvice}, nil)
 	add("slow-reader", trackSyscall("sendto"),
-		want{causes: only(explain.Task), by: "scn-reader", root: explain.Timer, rootBy: "timer"}, nil)
-	add("io-limit", trackSyscall("pread64"), want{causes: only(explain.Limited), by: "cgroup", says: "io.max"}, shared.withFewReads)
-	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages"}, shared.withFewDirtyPages)
-	list = append(list, scenario{name: "rt-limit", rule: trackWakeup, rare: true, want: want{causes: only(explain.Limited), by: "rt", says: "sched_rt_runtime_us"}})
+		want{causes: only(explain.Task), by: "scn-reader", root: explain.Timer, rootBy: "timer", advice: anyAdvice}, nil)
+	add("io-limit", trackSyscall("pread64"), want{causes: only(explain.Limited), by: "cgroup", says: "io.max", advice: anyAdvice}, shared.withFewReads)
+	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages", advice: anyAdvice}, shared.withFewDirtyPages)
+	list = append(list, scenario{name: "rt-limit", rule: trackWakeup, rare: true, want: want{causes: only(explain.Limited), by: "rt", says: "sched_rt_runtime_us", advice: anyAdvice}})
 	// The only rule that sees all of it.
 	turns := fmt.Sprintf("track: pair\n    entry: uprobe:%[1]s:take_turn\n    exit: uretprobe:%[1]s:take_turn\n    key: tid", built.program)
-	add("timed-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder"}, nil)
+	add("timed-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", advice: anyAdvice}, nil)
 	turns = "track: pair\n    entry: tracepoint:syscalls:sys_exit_clock_nanosleep\n    exit: tracepoint:syscalls:sys_enter_getpgid\n    key: tid"
 	add("python-turns", turns, want{
-		causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", pattern: explain.InterpreterLock,
+		causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", pattern: explain.InterpreterLock, advice: anyAdvice,
 	}, withPython)
 	return list
 }

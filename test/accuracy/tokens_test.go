@@ -26,32 +26,32 @@ func requestScenarios(shared *resources) []scenario {
 			name: "req-own-lock", rule: trackSyscall("futex"),
 			want: want{
 				causes: only(explain.Locked), by: "scn-holder", root: explain.Running, rootBy: "scn-holder",
-				request: "checkout", own: true,
+				request: "checkout", own: true, advice: anyAdvice,
 			},
 		},
 		{
 			name: "req-lock", rule: trackSyscall("futex"),
 			want: want{
-				causes: only(explain.Locked), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", request: "report",
+				causes: only(explain.Locked), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", request: "report", advice: anyAdvice,
 			},
 		},
 		{
 			name: "req-work", rule: trackSyscall("write"), prepare: withLongRefresh,
 			want: want{
-				causes: only(explain.WorkQueue), by: "refresh_vm_stats", request: "report", says: "queued by scn-reporter",
+				causes: only(explain.WorkQueue), by: "refresh_vm_stats", request: "report", says: "queued by scn-reporter", advice: anyAdvice,
 			},
 		},
 		{
 			name: "req-pool", rule: "track: activity, name: [checkout]", comm: "scn-main",
 			want: want{
 				causes: only(explain.Task), by: "scn-worker", root: explain.Running, rootBy: "scn-worker", request: "report",
-				says: "Through 2 threads, at last scn-worker ",
+				says: "Through 2 threads, at last scn-worker ", advice: anyAdvice,
 			},
 		},
 		{
 			name: "req-evicted", rule: trackSyscall("pread64"), prepare: shared.withNeighbour,
 			want: want{
-				causes: only(explain.BlockDevice), by: "loop", request: "report", says: ", for a page that scn-reporter ", evicted: true,
+				causes: only(explain.BlockDevice), by: "loop", request: "report", says: ", for a page that scn-reporter ", evicted: true, advice: anyAdvice,
 			},
 		},
 	}

@@ -64,6 +64,53 @@ static void inversion(void)
 	truth.part = released - truth.start;
 }
 
+/* The same with a lock that does not sleep, and a hog that goes before both. */
+
+static pthread_spinlock_t spinlock;
+
+static void hold_spinning(struct actor *actor)
+{
+	(void)actor;
+	sleep_until(begin);
+	pthread_spin_lock(&spinlock);
+	spin_until(now() + 3 * MSEC);
+	pthread_spin_unlock(&spinlock);
+	released = now();
+}
+
+noinline void spin_for_lock(void)
+{
+	pthread_spin_lock(&spinlock);
+}
+
+static void spin_last(struct actor *actor)
+{
+	sleep_until(begin + MSEC);
+	truth.victim = actor->tid;
+	truth.start = now();
+	spin_for_lock();
+	truth.end = now();
+	pthread_spin_unlock(&spinlock);
+}
+
+static void spin_holder(void)
+{
+	struct actor holder = {.comm = "scn-holder", .cpu = cpu, .fifo = LOW, .act = hold_spinning};
+	struct actor hog = {.comm = "scn-hog", .cpu = cpu, .fifo = HIGH, .act = keep_away};
+	struct actor victim = {.comm = victim_comm, .cpu = other, .fifo = MIDDLE, .act = spin_last};
+
+	need(pthread_spin_init(&spinlock, PTHREAD_PROCESS_PRIVATE) == 0, "make a spinlock");
+	begin = now() + 20 * MSEC;
+	start(&hog);
+	start(&holder);
+	start(&victim);
+	join(&hog);
+	join(&holder);
+	join(&victim);
+	truth.culprit = victim.tid;
+	truth.part = truth.end - truth.start;
+}
+
 #define TURNS 6
 
 static void have_turn(struct actor *actor)
@@ -176,9 +223,11 @@ static void pool(void)
 	struct actor workers[WORKERS], clients[CLIENTS],
 		victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = be_late};
 
+	static const char *const names[WORKERS] = {"scn-worker-1", "scn-worker-2"};
+
 	begin = now() + 20 * MSEC;
 	for (int i = 0; i < WORKERS; i++) {
-		workers[i] = (struct actor){.comm = "scn-worker", .cpu = other, .fifo = MIDDLE, .act = serve};
+		workers[i] = (struct actor){.comm = names[i], .cpu = other, .fifo = MIDDLE, .act = serve};
 		start(&workers[i]);
 	}
 	for (int i = 0; i < CLIENTS; i++) {
@@ -194,6 +243,7 @@ static void pool(void)
 
 const struct scenario pattern_scenarios[] = {
 	{"inversion", inversion},
+	{"spin-holder", spin_holder},
 	{"convoy", convoy},
 	{"pool", pool},
 	{NULL, NULL},

@@ -98,6 +98,38 @@ static void postgres(void)
 	close(fd);
 }
 
+static uint64_t committing, committed;
+
+static void commit_first(struct actor *actor)
+{
+	sleep_until(committing);
+	pg_query(*(int *)actor->arg, "insert into logged values (1)");
+	committed = now();
+}
+
+/* One server's process writes the log, the other waits for its lock: an LWLock, made of a semaphore. */
+static void log_lock(void)
+{
+	pid_t victim, writer;
+	int mine = pg_connect(&victim), its = pg_connect(&writer);
+	struct actor first = {.comm = "scn-first", .cpu = other, .fifo = MIDDLE, .act = commit_first, .arg = &its};
+
+	pg_query(mine, "create table if not exists logged (n int)");
+	pg_query(mine, "insert into logged values (0)");
+	pg_query(its, "insert into logged values (0)");
+	committing = now() + 20 * MSEC;
+	start(&first);
+	sleep_until(committing + 3 * MSEC);
+	truth.victim = victim;
+	truth.culprit = writer;
+	truth.start = now();
+	pg_query(mine, "insert into logged values (2)");
+	join(&first);
+	truth.end = committed;
+	if (committed < truth.start + 15 * MSEC)
+		truth.spoilt = "the log was written before";
+}
+
 static volatile bool locked;
 static uint64_t begin, released;
 
@@ -176,4 +208,4 @@ static void checkpoint(void)
 }
 
 const struct scenario postgres_scenarios[] = {
-	{"postgres", postgres}, {"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL}};
+	{"postgres", postgres}, {"log-lock", log_lock}, {"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL}};

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -86,6 +87,56 @@ static void nginx_disk(void)
 	done();
 }
 
+/* ---------------------------------------------------- a server with processes */
+
+static void ask_for(int busy)
+{
+	int fd = connect_to_server();
+	char answer[16], request[16];
+
+	snprintf(request, sizeof(request), "%d", busy);
+	say(fd, request);
+	need(read(fd, answer, sizeof(answer)) > 0, "read an answer");
+	for (;;)
+		pause();
+}
+
+/* Others keep the workers, or the only one whose queue the victim is in. */
+static void ask_workers(int others)
+{
+	char answer[16] = "";
+	int fd;
+
+	for (int i = 0; i < others; i++) {
+		pid_t pid = fork();
+
+		need(pid >= 0, "fork");
+		if (pid == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			name_thread("scn-client");
+			pin_thread(other);
+			ask_for(40);
+		}
+	}
+	usleep(5000);
+	fd = connect_to_server();
+	become_victim();
+	say(fd, "5");
+	need(read(fd, answer, sizeof(answer) - 1) > 0, "read an answer");
+	done();
+	truth.culprit = atoi(answer);
+}
+
+static void prefork(void)
+{
+	ask_workers(2);
+}
+
+static void prefork_idle(void)
+{
+	ask_workers(1);
+}
+
 /* --------------------------------------------------------------------- FUSE */
 
 /* A file whose file system is another program. */
@@ -162,6 +213,8 @@ static void stopped_server(void)
 const struct scenario service_scenarios[] = {
 	{"redis-script", redis_script},
 	{"nginx-disk", nginx_disk},
+	{"prefork", prefork},
+	{"prefork-idle", prefork_idle},
 	{"fuse-read", fuse_read},
 	{"stop-server", stopped_server},
 	{NULL, NULL},
