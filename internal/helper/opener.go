@@ -19,12 +19,13 @@ import (
 
 // serveOpener opens files for a parser until it exits.
 func serveOpener(fd int, files *symbols.Files) error {
-	buf := make([]byte, maxMessage)
+	buf, idle := make([]byte, maxMessage), newRest(restAfter, nil)
 	for {
 		n, err := receive(fd, buf)
 		if err != nil || n == 0 {
 			return err
 		}
+		idle.work()
 		o, err := decodeOpenRequest(buf[:n])
 		if err != nil {
 			return err
@@ -88,12 +89,13 @@ func serveReader(fd int, hello string) error {
 	if err := send(fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
-	buf, stackBuffer := make([]byte, maxMessage), make([]byte, maxData)
+	buf, stackBuffer, idle := make([]byte, maxMessage), make([]byte, maxData), newRest(restAfter, nil)
 	for {
 		n, err := receive(fd, buf)
 		if err != nil || n == 0 {
 			return err
 		}
+		idle.work()
 		q, err := decodeRequest(buf[:n])
 		if err != nil {
 			return err
