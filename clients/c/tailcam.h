@@ -967,7 +967,7 @@ static inline void tailcam_shared(struct tailcam *h, struct tailcam_shared *shar
 	values = tailcam_values_(h, 0);
 	shared->machine_ns = TAILCAM_PEEK_(header->machine_ns);
 	shared->late = TAILCAM_PEEK_(header->late);
-#define TAILCAM_SHARE_(name)                              \
+#define TAILCAM_SHARE_(name)                             \
 	if (TAILCAM_##name##_ >= (int)TAILCAM_syscalls_) \
 		shared->name = TAILCAM_PEEK_(values->value[TAILCAM_##name##_]);
 	TAILCAM_VALUES(TAILCAM_SHARE_)
