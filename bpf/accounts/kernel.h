@@ -35,6 +35,7 @@ struct tcp_sock {
 	u64 bytes_received;
 	u32 data_segs_out;
 	u32 data_segs_in;
+	u32 total_retrans; /* segments */
 } CORE;
 
 struct io_wq_work {

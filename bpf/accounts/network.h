@@ -18,6 +18,8 @@
 struct owned_socket {
 	struct activity_reference owner; /* who sent on it last */
 	u32 sent, received;		 /* segments with data */
+	u32 resent;			 /* segments */
+	u32 _pad;
 };
 
 struct {
@@ -37,8 +39,10 @@ static __always_inline struct owned_socket *socket_of(struct sock *sk, struct tc
 	s = bpf_sk_storage_get(&sockets, sk, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!s)
 		return NULL;
-	if (!sends || BPF_CORE_READ(tcp, bytes_sent) != bytes)
+	if (!sends || BPF_CORE_READ(tcp, bytes_sent) != bytes) {
 		s->sent = BPF_CORE_READ(tcp, data_segs_out);
+		s->resent = BPF_CORE_READ(tcp, total_retrans);
+	}
 	if (sends || BPF_CORE_READ(tcp, bytes_received) != bytes)
 		s->received = BPF_CORE_READ(tcp, data_segs_in);
 	return s;
@@ -56,6 +60,19 @@ static __always_inline void socket_sent(struct owned_socket *s, struct tcp_sock 
 	a = owner_account(&s->owner);
 	if (a)
 		account_add(a, ACTIVITY_TCP_SEGMENTS, more);
+}
+
+/* Segments that were sent again since, for who sent last. A softirq may do so meanwhile. */
+static __always_inline void socket_resent(struct owned_socket *s, struct tcp_sock *tcp)
+{
+	u32 all = BPF_CORE_READ(tcp, total_retrans), counted = s->resent;
+	struct activity_account *a;
+
+	if (all == counted || !s->owner.serial || __sync_val_compare_and_swap(&s->resent, counted, all) != counted)
+		return;
+	a = owner_account(&s->owner);
+	if (a)
+		account_add(a, ACTIVITY_TCP_RETRANSMITS, all - counted);
 }
 
 /*
@@ -111,6 +128,7 @@ static __always_inline void tcp_sent(struct sock *sk, s32 bytes)
 	if (!s->owner.serial)
 		s->owner = o;
 	socket_sent(s, tcp);
+	socket_resent(s, tcp);
 	s->owner = o;
 }
 
@@ -140,13 +158,9 @@ static __always_inline void tcp_received(struct sock *sk, s32 bytes, int flags)
 static __always_inline void tcp_retransmitted(struct sock *sk)
 {
 	struct owned_socket *s = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	struct activity_account *a;
 
-	if (!s || !s->owner.serial)
-		return;
-	a = owner_account(&s->owner);
-	if (a)
-		account_add(a, ACTIVITY_TCP_RETRANSMITS, 1);
+	if (s)
+		socket_resent(s, (void *)pointer_number(sk));
 }
 
 #endif

@@ -19,6 +19,7 @@ import (
 	"github.com/tailcam/tailcam/internal/accounts"
 	"github.com/tailcam/tailcam/test/support/activitypeer"
 	"github.com/tailcam/tailcam/test/support/bpfobjects"
+	"github.com/tailcam/tailcam/test/support/disturbance"
 )
 
 // TestExecEnds: what a child does is in the account of the token that it inherits, until it
@@ -59,6 +60,57 @@ func TestReopen(t *testing.T) {
 	assert.Equal(t, complaint, "")
 	assert.Check(t, is.Equal(p.Counts().Opened, uint64(51)))
 	assert.Check(t, is.Equal(p.Counts().Refused, uint64(0)))
+}
+
+// TestSilent: after the first one of a thread, a switch makes no system call, as any would kill
+// the process; so does a call in their place.
+func TestSilent(t *testing.T) {
+	p, program := activitypeer.StartKernel(t), client(t)
+	lines, complaint := run(t, program, p.Path, "silent", "1000000", "0")
+	assert.Equal(t, complaint, "")
+	assert.Assert(t, is.Len(lines, 1))
+	assert.Check(t, is.Equal(lines[0]["switches"], 1e6))
+	out, err := exec.CommandContext(t.Context(), program, p.Path, "silent", "1000000", "1").Output()
+	var exit *exec.ExitError
+	assert.Assert(t, errors.As(err, &exit), "%v: %s", err, out)
+	assert.Check(t, is.Equal(exit.Sys().(syscall.WaitStatus).Signal(), syscall.SIGSYS))
+}
+
+// calmAttempts is how often is measured what must be fast, until the machine is calm.
+const calmAttempts = 5
+
+// TestGone: the maps of a process that died go within a second, on a machine that is calm.
+func TestGone(t *testing.T) {
+	p, program := activitypeer.StartKernel(t), client(t)
+	machine, err := disturbance.Start()
+	assert.NilError(t, err)
+	defer machine.Stop()
+	for range calmAttempts {
+		run(t, program, p.Path, "crash", "8", "1")
+		died := time.Now()
+		eventually(t, func() bool { return allGone(p.Maps()) })
+		gone := time.Now()
+		took := gone.Sub(died)
+		time.Sleep(time.Second) // as long as is judged at once
+		account := machine.Between(disturbance.Span{From: died.Add(-time.Second), To: gone.Add(time.Second)})
+		t.Logf("gone after %v; %s", took, account)
+		if took < time.Second {
+			return
+		}
+		assert.Check(t, account.Disturbed || account.Full, "gone after %v, on a calm machine: %s", took, account)
+	}
+	t.Log("the machine was never calm")
+}
+
+// allGone says whether there is none of these maps.
+func allGone(maps []ebpf.MapID) bool {
+	return !slices.ContainsFunc(maps, func(id ebpf.MapID) bool {
+		m, err := ebpf.NewMapFromID(id)
+		if err == nil {
+			m.Close()
+		}
+		return !errors.Is(err, os.ErrNotExist)
+	})
 }
 
 // TestCrashes: of 1,000 processes that open and die, and others in their places, nothing is left.

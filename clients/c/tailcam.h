@@ -191,6 +191,17 @@ struct tailcam_account {
 	TAILCAM_VALUES(TAILCAM_FIELD_)
 };
 
+/*
+ * What is known of the process, and not of which of its tokens: never guessed. Of the values, those
+ * from syscalls on; the others are 0. machine_ns is what interrupts and softirqs took on top of its
+ * threads, with group interrupts: it is in the cpu_ns of tokens, too. late counts what was to be
+ * credited to tokens that had ended.
+ */
+struct tailcam_shared {
+	uint64_t machine_ns, late;
+	TAILCAM_VALUES(TAILCAM_FIELD_)
+};
+
 /* What a process asks for. Zeros, or NULL for the struct, are the defaults. */
 struct tailcam_options {
 	unsigned threads; /* that switch at the same time; a power of two, at most 4096; 256 */
@@ -240,7 +251,7 @@ struct tailcam_client_ {
 /* Index 0 of what the kernel side writes. */
 struct tailcam_header_ {
 	uint32_t abi, threads, tokens, flags, groups, process;
-	uint64_t late, slow_ns;
+	uint64_t late, slow_ns, machine_ns;
 };
 
 struct tailcam_state_ {
@@ -941,6 +952,26 @@ static inline size_t tailcam_filter(struct tailcam *h, int (*keep)(const struct 
 
 	tailcam_map(h, tailcam_filter_one_, &filter);
 	return filter.n;
+}
+
+/* What was done for the process until now, and for which of its tokens is not known. */
+static inline void tailcam_shared(struct tailcam *h, struct tailcam_shared *shared)
+{
+	const struct tailcam_header_ *header;
+	const struct tailcam_values_ *values;
+
+	memset(shared, 0, sizeof(*shared));
+	if (!tailcam_usable_(h))
+		return;
+	header = (const struct tailcam_header_ *)h->accounts;
+	values = tailcam_values_(h, 0);
+	shared->machine_ns = TAILCAM_PEEK_(header->machine_ns);
+	shared->late = TAILCAM_PEEK_(header->late);
+#define TAILCAM_SHARE_(name)                             \
+	if (TAILCAM_##name##_ >= (int)TAILCAM_syscalls_) \
+		shared->name = TAILCAM_PEEK_(values->value[TAILCAM_##name##_]);
+	TAILCAM_VALUES(TAILCAM_SHARE_)
+#undef TAILCAM_SHARE_
 }
 
 static inline void tailcam_stats(struct tailcam *h, struct tailcam_stats *stats)

@@ -81,6 +81,30 @@ type Account struct {
 	Costs
 }
 
+// Shared is what is known of the process, and not of which of its tokens: never guessed.
+type Shared struct {
+	// MachineNS is what interrupts and softirqs took on top of its threads, with group
+	// interrupts. It is in CPUNS of tokens, too.
+	MachineNS uint64 `json:"machine_ns"`
+	Late      uint64 `json:"late"` // what was to be credited to tokens that had ended
+	Costs            // those from Syscalls on; the others are 0
+}
+
+// Shared returns what was done for the process until now, and for which of its tokens is not
+// known.
+func (h *Handle) Shared() (s Shared) {
+	if h == nil {
+		return s
+	}
+	header := (*abi.ActivityHeader)(unsafe.Pointer(&h.accounts[0]))
+	s.MachineNS, s.Late = atomic.LoadUint64(&header.MachineNs), atomic.LoadUint64(&header.Late)
+	n := (*numbers)(unsafe.Pointer(&s.Costs))
+	for i := range header.Unknown {
+		n[abi.ActivitySyscalls+i] = atomic.LoadUint64(&header.Unknown[i])
+	}
+	return s
+}
+
 // Merge adds what b has cost to a. Token, name, text and ids stay a's.
 func (a *Account) Merge(b Account) {
 	to, from := (*numbers)(unsafe.Pointer(&a.Costs)), (*numbers)(unsafe.Pointer(&b.Costs))

@@ -189,3 +189,14 @@ func TestFork(t *testing.T) {
 	}
 	assert.Check(t, cpu[1]-cpu[0] > 18e6, "%v", cpu)
 }
+
+// TestShared: what was done for the process, and not for which of its tokens, is its own: the
+// writeback of a file that two have written to, and what came for one that had ended.
+func TestShared(t *testing.T) {
+	lines, complaint := run(t, activitypeer.StartKernel(t).Path, "shared", t.TempDir())
+	assert.Equal(t, complaint, "")
+	assert.Assert(t, is.Len(lines, 1))
+	assert.Check(t, lines[0]["writeback_bytes"].(float64) >= 2<<20, "%v", lines[0])
+	assert.Check(t, lines[0]["late"].(float64) >= 1, "%v", lines[0])
+	assert.Check(t, is.Equal(lines[0]["cpu_ns"], 0.0))
+}

@@ -68,7 +68,7 @@ _CLIENT_NEXT, _CLIENT_TOKENS_REFUSED, _CLIENT_THREADS_REFUSED = 0, 1, 2
 _STATE_SLICES_4, _STATE_SLICE = 1, 1
 _STATE_SEEN_SEQ_4, _STATE_SEEN_SLICE_4, _STATE_SEEN = 4, 5, 3
 _STATE_OUT, _STATE_WAKING, _STATE_CAUSE_4 = 4, 5, 14
-_HEADER_SLOW = 4
+_HEADER_LATE, _HEADER_SLOW, _HEADER_MACHINE = 3, 4, 5
 _ACCOUNT_GENERATION_4 = 126  # struct activity_account
 
 # Own memory, shared with processes that inherit.
@@ -299,6 +299,19 @@ class Handle:
     def merge(self, accounts=None):
         """The sum of accounts, of any iterable; None: of all live tokens."""
         return merge(self.accounts() if accounts is None else accounts)
+
+    def shared(self):
+        """What is known of the process, and not of which of its tokens: a dict, never guessed.
+
+        Of VALUES, those from syscalls on; the others are 0. machine_ns: what interrupts and softirqs took
+        on top of its threads, with group interrupts; it is in the cpu_ns of tokens, too. late: a count of
+        what was to be credited to tokens that had ended.
+        """
+        shared = dict.fromkeys(VALUES + ("machine_ns", "late"), 0)
+        if self:
+            shared.update(zip(VALUES[_SYSCALLS:], self._aq[_SYSCALLS : len(VALUES)]))
+            shared.update(machine_ns=self._aq[_HEADER_MACHINE], late=self._aq[_HEADER_LATE])
+        return shared
 
     def stats(self):
         """What did not work since open(): a dict of counts.
@@ -555,8 +568,8 @@ class Handle:
             self._family_words[_FAMILY_UNTOLD] += 1
 
 
-_CPU, _RUNNABLE, _RUNNABLE_WOKEN, _BLOCKED, _BLOCKED_OTHER = map(
-    VALUES.index, ("cpu_ns", "runnable_ns", "runnable_woken_ns", "blocked_ns", "blocked_other_ns")
+_CPU, _RUNNABLE, _RUNNABLE_WOKEN, _BLOCKED, _BLOCKED_OTHER, _SYSCALLS = map(
+    VALUES.index, ("cpu_ns", "runnable_ns", "runnable_woken_ns", "blocked_ns", "blocked_other_ns", "syscalls")
 )
 _open_handle = None
 _opening = threading.Lock()

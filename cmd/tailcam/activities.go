@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,12 @@ On a terminal the table is shown again every --interval until interrupted; with 
 if the output is no terminal, once. Grouped by name, it has all that ended since the daemon
 started. Grouped by anything else or filtered by it, it has those that the daemon
 remembers: the latest 256 and the slowest 32 of each name, 4,096 in all.
+
+Below it is what is known of the processes that are open, and not of which of their
+activities: in JSON, rows with "kind". "shared" is what was done for them, such as the
+writeback of a file that two activities wrote to, and "late", what came for activities that
+had ended. "machine" is what interrupts and softirqs took on top of their threads, with group
+interrupts; it is in the CPU time of activities, too.
 
 --filter selects by the same keys, such as name=check* or unit=nginx.service. --by token
 lists each activity alone, with the id that "diff" takes.`,
@@ -106,13 +113,15 @@ func (c *cli) activities(ctx context.Context, f *activitiesFlags, filter ask.Fil
 		if !ask.Sort(rows, f.sort) && len(rows) > 0 {
 			return usagef("invalid --sort %s: must be one of %s, or a value that there is, such as cpu or blocked_disk", f.sort, strings.Join(ask.Orders, ", "))
 		}
+		shared := ask.Shared(info, f.by, filter)
 		if c.wantsData() {
-			return printList(c, rows)
+			return printList(c, append(rows, shared...))
 		}
 		if live {
 			c.out.Printf("\x1b[H\x1b[2J") // home, and clear the screen
 		}
 		c.printActivities(info, rows, f)
+		c.printShared(shared, f.by)
 		if !live {
 			return nil
 		}
@@ -224,4 +233,28 @@ func partCell(r *ask.Row, value string) term.Cell {
 		return term.Cell{Text: nanoseconds(ns), Style: term.Bold}
 	}
 	return plain(nanoseconds(ns))
+}
+
+// printShared prints what is known of processes alone.
+func (c *cli) printShared(rows []ask.Row, by string) {
+	if len(rows) == 0 {
+		return
+	}
+	columns := []term.Column{{Title: "NOT OF ONE"}, {Title: "VALUE"}, right("AMOUNT")}
+	if by != "name" {
+		columns = append([]term.Column{{Title: strings.ToUpper(by), Flex: true}}, columns...)
+	}
+	c.out.Printf("\n")
+	t := term.NewTable(columns...)
+	for i := range rows {
+		r := &rows[i]
+		for _, name := range slices.SortedFunc(maps.Keys(r.Values), func(a, b string) int { return strings.Compare(b, a) }) {
+			cells := []term.Cell{plain(r.Kind), plain(term.Clean(name)), plain(valueText(name, int64(min(r.Values[name], 1<<63-1))))}
+			if by != "name" {
+				cells = append([]term.Cell{{Text: shownKey(r.Key), Style: term.Cyan}}, cells...)
+			}
+			t.Cells(cells...)
+		}
+	}
+	t.Print(c.out, "")
 }

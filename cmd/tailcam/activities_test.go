@@ -28,6 +28,10 @@ func TestActivities(t *testing.T) {
 	out := contains(t, with(), "1 process, 1 live, 1,000 ended, 3 more not seen: their slots were used again within 100ms",
 		"NAME ", "DISK", `live\x1b[2J`, "checkout", "300ms", "9.00s", "4.00s")
 	assert.Check(t, strings.Index(out, "checkout") < strings.Index(out, `live\x1b`), "most time first:\n%s", out)
+	contains(t, with(), "NOT OF ONE", "shared      writeback_bytes  2.0MiB", "shared      late                  5", "machine     machine_ns       3.00ms")
+	contains(t, with("--by", "comm"), "COMM", `victim\x1b[31m  shared`)
+	contains(t, with("-o", "json"), `"key":"shared"`, `"kind":"shared"`, `"kind":"machine"`)
+	assert.Check(t, !strings.Contains(contains(t, with("--filter", "comm=other")), "NOT OF ONE"))
 	contains(t, with("--by", "text", "--filter", "name=checkout", "--sort", "blocked_disk", "-n", "1"), "TEXT", "gold", "1 more")
 	assert.Check(t, !strings.Contains(contains(t, with("--filter", "unit=nginx.service")), "checkout"))
 	for _, format := range []string{"json", "yaml"} {

@@ -92,6 +92,7 @@ func (f *fake) Activities(ended bool) (*api.ActivitiesInfo, error) {
 			Values: map[string]uint64{"wall_ns": 13e9, "cpu_ns": 9e9, "blocked_ns": 4e9, "blocked_disk_ns": 4e9},
 		}},
 	}
+	info.Shared = []api.SharedInfo{{PID: 7, Comm: "victim\x1b[31m", MachineNS: 3e6, Late: 5, Values: map[string]uint64{"writeback_bytes": 2 << 20}}}
 	if !ended {
 		return info, nil
 	}

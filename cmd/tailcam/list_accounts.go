@@ -69,6 +69,9 @@ func (c *cli) listAccounts(ctx context.Context, length time.Duration) error {
 			if v.Also != "" {
 				note = term.Cell{Text: "with group " + v.Also, Style: term.Dim}
 			}
+			if v.Of != "" {
+				note = term.Cell{Text: "of the " + v.Of + ", not of a token", Style: term.Dim}
+			}
 			if !v.Available {
 				note = term.Cell{Text: "unavailable: " + term.Clean(v.Reason), Style: term.Yellow}
 			}

@@ -61,6 +61,8 @@ type Value struct {
 	Name  string `json:"name"` // the same in C, Go, Python and JSON
 	Group string `json:"group"`
 	Unit  string `json:"unit"` // ns, bytes, pages or count
+	// Of is "process" for values that are not of a token: what is known of its process alone.
+	Of string `json:"of,omitempty"`
 	// Another group that has to be on, too.
 	Also string `json:"also,omitempty"`
 	// Hooks that fill it; all of them are needed.
@@ -72,7 +74,7 @@ type Value struct {
 	programs []string
 }
 
-// Index is the value's place in struct activity_account, enum activity_value.
+// Index is the value's place in struct activity_account, enum activity_value; -1: it has none.
 func (v *Value) Index() int { return v.index }
 
 // switches are programs of the group scheduler.
@@ -130,6 +132,17 @@ var values = []Value{
 	of(abi.ActivityRunnableStolenNs, "runnable_stolen_ns", Scheduler, switches...),
 }
 
+// ofProcess lists what beside values is known of a process alone.
+var ofProcess = []Value{
+	of(-1, "late", Scheduler, switches...).process(),
+	of(-1, "machine_ns", Interrupts, "irq_handler_entry", "irq_handler_exit", "softirq_entry", "softirq_exit").process(),
+}
+
+func (v Value) process() Value {
+	v.Of = "process"
+	return v
+}
+
 var (
 	requests  = []string{"block_bio_queue", "block_split", "block_rq_issue", "block_rq_complete"}
 	writeback = slices.Concat(requests,
@@ -167,11 +180,16 @@ func (v Value) with(group string, programs ...string) Value {
 // Values lists what accounts hold, in the order of enum activity_value, and whether this
 // kernel has the hooks. It needs no privileges.
 func Values() ([]Value, error) {
+	return available(values)
+}
+
+// available says of values whether this kernel has the hooks.
+func available(all []Value) ([]Value, error) {
 	absent, err := Missing(Names())
 	if err != nil {
 		return nil, err
 	}
-	list := slices.Clone(values)
+	list := slices.Clone(all)
 	for i := range list {
 		v := &list[i]
 		if v.Group == Hardware {

@@ -20,7 +20,7 @@ import (
 
 const (
 	testThreads = 64
-	testTokens  = 16
+	testTokens  = 256
 )
 
 // process is the test's own process, which takes part in activities.

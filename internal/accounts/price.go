@@ -43,7 +43,7 @@ var schedulerPrograms = []string{"activity_exit", "activity_exec", "activity_for
 
 // List lists all groups without costs. It needs no privileges.
 func List() ([]Group, error) {
-	all, err := Values()
+	all, err := available(slices.Concat(values, ofProcess))
 	if err != nil {
 		return nil, err
 	}

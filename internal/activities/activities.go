@@ -22,7 +22,7 @@ import (
 // Options configure the kernel side. Nil means the defaults.
 type Options struct {
 	Groups     []string // default accounts.Default; scheduler is always on
-	UserMemory int64    // bytes of the maps of one user; default 64 MiB. Root has no limit of its own.
+	UserMemory int64    // bytes of the maps of one user; default 96 MiB. Root has no limit of its own.
 	Memory     int64    // bytes of all maps; default 192 MiB
 	Log        *zap.Logger
 }
@@ -91,7 +91,7 @@ func New(o *Options) (*Activities, error) {
 	if o != nil {
 		a.opts = *o
 	}
-	a.opts.UserMemory = cmp.Or(a.opts.UserMemory, 64<<20)
+	a.opts.UserMemory = cmp.Or(a.opts.UserMemory, 96<<20)
 	a.opts.Memory = cmp.Or(a.opts.Memory, 192<<20)
 	if a.opts.Groups == nil {
 		a.opts.Groups = accounts.Default()

@@ -284,6 +284,17 @@ func TestOpenAgain(t *testing.T) {
 	assert.Check(t, a.Counts().Refused == 2 && a.Counts().Opened == 6, "%+v", a.Counts())
 }
 
+// By default a user has room for the most that one process may have: more than 100,000 tokens.
+func TestRoom(t *testing.T) {
+	a := start(t, &Options{Groups: []string{"scheduler"}})
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	assert.NilError(t, err)
+	defer unix.Close(fd)
+	p, err := a.Open(&Opening{PID: 1 << 30, UID: 1000, PidFD: fd, Threads: abi.ActivityMaxThreads, Tokens: abi.ActivityMaxTokens})
+	assert.NilError(t, err)
+	p.Close()
+}
+
 // Quotas hold for users and for all; what is given back can be had again.
 func TestQuotas(t *testing.T) {
 	a := start(t, &Options{Groups: []string{"scheduler"}, UserMemory: 1 << 20, Memory: 2 << 20})

@@ -19,6 +19,8 @@ type ActivitiesInfo struct {
 
 	Declared []DeclaredInfo `json:"declared,omitempty"` // by rules
 
+	Shared []SharedInfo `json:"shared,omitempty"` // of processes that are there
+
 	Count  uint64 `json:"count"`  // seen to end since the daemon started
 	Missed uint64 `json:"missed"` // ended between two looks at them: their tokens were used again
 	// IntervalNS is how often the daemon looks: less often if that would cost too much.
@@ -58,6 +60,22 @@ type DeclaredInfo struct {
 	Nested   uint64 `json:"nested"`   // not begun: the thread worked for one already
 	Refused  uint64 `json:"refused"`  // not begun: no slot was free, or the process has tokens of its own
 	Lost     uint64 `json:"lost"`     // slow ones that are not remembered, as there were too many at once
+}
+
+// SharedInfo is what is known of a process, and not of which of its activities: never guessed.
+// PID 0, and no names: of all programs together whose activities rules declare.
+type SharedInfo struct {
+	PID       int    `json:"pid"`
+	UID       int    `json:"uid"`
+	Comm      string `json:"comm"`
+	Unit      string `json:"unit,omitempty"`
+	Container string `json:"container,omitempty"` // its name, or its id
+	Pod       string `json:"pod,omitempty"`
+	// MachineNS is what interrupts and softirqs took on top of its threads, with group
+	// interrupts. It is in the CPU time of activities, too.
+	MachineNS uint64            `json:"machine_ns"`
+	Late      uint64            `json:"late"`   // what was to be credited to activities that had ended
+	Values    map[string]uint64 `json:"values"` // as of activities, those that are not 0
 }
 
 // ActivityTotals are all activities of one name and user that ended.

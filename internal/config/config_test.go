@@ -63,7 +63,7 @@ func TestDefaults(t *testing.T) {
 		Histograms: Histograms{Enabled: true},
 		Activities: Activities{
 			Groups:     []string{"scheduler", "block", "pagecache", "network", "memory", "workqueues"},
-			UserMemory: 64 << 20, Memory: 192 << 20,
+			UserMemory: 96 << 20, Memory: 192 << 20,
 		},
 		OTLP:    OTLP{Protocol: "http/protobuf", Signals: []string{"logs", "metrics"}, Interval: time.Minute},
 		Symbols: Symbols{Lines: true, MaxMemory: 256 << 20},

@@ -136,7 +136,7 @@ func keys() []key {
 			"keys of attributes", setAttributes)),
 		texts("activities.groups", strings.Join(accounts.Default(), ","),
 			"`groups` of accounts to keep", strings.Join(accounts.Names(), ", "), setGroups),
-		byteCount("activities.user_memory", "64MiB", "maximum `size` of the tokens and accounts of one user's processes", 1<<20, 1<<36,
+		byteCount("activities.user_memory", "96MiB", "maximum `size` of the tokens and accounts of one user's processes", 1<<20, 1<<36,
 			func(c *Config) *int64 { return &c.Activities.UserMemory }),
 		byteCount("activities.memory", "192MiB", "maximum `size` of all tokens and accounts", 1<<20, 1<<36,
 			func(c *Config) *int64 { return &c.Activities.Memory }),

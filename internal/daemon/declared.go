@@ -82,6 +82,9 @@ func (d *daemon) addDeclared(info *api.ActivitiesInfo, ended bool) error {
 		return err
 	}
 	d.addDeclaredLive(info, set)
+	if s, ok := watch.SharedOf(opened{d.declaredEntry, d.requests}); ok {
+		info.Shared = append(info.Shared, newShared(&s))
+	}
 	for i := range totals {
 		t := &totals[i]
 		info.Declared = append(info.Declared, api.DeclaredInfo{

@@ -128,7 +128,17 @@ func (d *daemon) Activities(ended bool) (*api.ActivitiesInfo, error) {
 	for i := range r.Totals {
 		info.Names = append(info.Names, newActivityTotals(&r.Totals[i]))
 	}
+	for i := range r.Shared {
+		info.Shared = append(info.Shared, newShared(&r.Shared[i]))
+	}
 	return info, d.addDeclared(info, ended)
+}
+
+func newShared(s *watch.Shared) api.SharedInfo {
+	return api.SharedInfo{
+		PID: s.PID, UID: int(s.UID), Comm: s.Comm, Unit: s.Unit, Container: cmp.Or(s.ContainerName, s.Container), Pod: s.Pod,
+		MachineNS: s.MachineNS, Late: s.Late, Values: s.Values.ByName(),
+	}
 }
 
 func newActivity(r *watch.Record, begun time.Time) api.ActivityInfo {

@@ -19,14 +19,13 @@ import (
 
 // serveOpener opens files for a parser until it exits.
 func serveOpener(fd int, files *symbols.Files) error {
-	buf := make([]byte, maxMessage)
-	var idle rest
+	buf, idle := make([]byte, maxMessage), newRest(restAfter, nil)
 	for {
 		n, err := receive(fd, buf)
 		if err != nil || n == 0 {
 			return err
 		}
-		done := idle.work()
+		idle.work()
 		o, err := decodeOpenRequest(buf[:n])
 		if err != nil {
 			return err
@@ -34,7 +33,6 @@ func serveOpener(fd int, files *symbols.Files) error {
 		if err := sendFiles(fd, openFiles(files, o)); err != nil {
 			return err
 		}
-		done()
 	}
 }
 
@@ -91,14 +89,13 @@ func serveReader(fd int, hello string) error {
 	if err := send(fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
-	buf, stackBuffer := make([]byte, maxMessage), make([]byte, maxData)
-	var idle rest
+	buf, stackBuffer, idle := make([]byte, maxMessage), make([]byte, maxData), newRest(restAfter, nil)
 	for {
 		n, err := receive(fd, buf)
 		if err != nil || n == 0 {
 			return err
 		}
-		done := idle.work()
+		idle.work()
 		q, err := decodeRequest(buf[:n])
 		if err != nil {
 			return err
@@ -129,7 +126,6 @@ func serveReader(fd int, hello string) error {
 		if err := send(fd, m.encode()); err != nil {
 			return err
 		}
-		done()
 	}
 }
 

@@ -102,6 +102,8 @@ func (p *parser) serve(hello string) error {
 		return err
 	}
 	requests := make(chan request)
+	var answering atomic.Bool
+	idle := newRest(restAfter, func() bool { return answering.Load() || p.resolver.Stats().LinesQueued > 0 })
 	go func() {
 		buf := make([]byte, maxMessage)
 		for {
@@ -109,27 +111,23 @@ func (p *parser) serve(hello string) error {
 			if err != nil || n == 0 {
 				os.Exit(0) // the daemon has exited
 			}
+			idle.work()
 			q, err := decodeRequest(buf[:n])
 			if err != nil {
 				os.Exit(exitBroken)
 			}
+			answering.Store(true)
 			requests <- q
 		}
 	}()
-	var idle rest
 	for q := range requests {
-		done := idle.work()
 		m := p.answer(q)
+		answering.Store(false)
 		if err := send(p.fd, m.encode()); err != nil {
 			return err
 		}
 		if p.resolver.Stats().LinesQueued > 0 {
-			go func() {
-				p.finishNotesLater()
-				done()
-			}()
-		} else {
-			done()
+			go p.finishNotesLater()
 		}
 	}
 	return nil

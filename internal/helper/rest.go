@@ -1,69 +1,65 @@
 package helper
 
 import (
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"time"
 )
 
-const (
-	restAfter = 2 * time.Second // for which a helper has had nothing to do when it rests
-	restEvery = time.Minute     // to rest takes a collection
-)
+// restAfter is how long a helper has nothing to do before it rests, at least; at most twice that.
+const restAfter = 20 * time.Second
 
-// rest keeps a helper that has nothing to do from waking up: Go collects garbage every two
-// minutes (forcegcperiod in runtime/proc.go) in each process that ever did, but not while
-// that is off. So it does so once, gives the memory back, and has it off until there is
-// something to do again. Its heap limit holds all the same.
+// rest has a helper without work do nothing at all: it gives back what its work took, once.
+// Go would collect garbage every two minutes for ever, in all helpers at the same moment, as
+// they have worked together; on a slow machine others wait for a CPU then. The moment of
+// each is its own here.
 type rest struct {
+	after   time.Duration
+	working func() bool // in the background
+
 	mu      sync.Mutex
-	tasks   int
 	timer   *time.Timer
+	last    time.Time // something was asked for
 	resting bool
-	percent int // of debug.SetGCPercent, while it does not rest
-	last    time.Time
+	percent int // of the collector, while the helper rests
 }
 
-// work ends the rest until done is called.
-func (r *rest) work() (done func()) {
+// newRest begins to wait. working says whether there is work that nobody has asked for; nil: never.
+func newRest(after time.Duration, working func() bool) *rest {
+	r := &rest{after: after + rand.N(after), working: working, last: time.Now()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tasks++
-	if r.timer != nil {
-		r.timer.Stop()
-	}
+	r.timer = time.AfterFunc(r.after, r.begin)
+	return r
+}
+
+// work is to be called before something is done.
+func (r *rest) work() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = time.Now()
 	if r.resting {
-		r.resting = false
 		debug.SetGCPercent(r.percent)
+		r.resting = false
 	}
-	return r.done
+	r.timer.Reset(r.after)
 }
 
-func (r *rest) done() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tasks--
-	switch {
-	case r.tasks > 0:
-	case r.timer == nil:
-		r.timer = time.AfterFunc(restAfter, r.begin)
-	default:
-		r.timer.Reset(restAfter)
-	}
-}
-
-// begin rests, if there still is nothing to do.
+// begin rests, unless there is work by now.
 func (r *rest) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tasks > 0 || r.resting {
-		return
+	left := r.after - time.Since(r.last)
+	switch {
+	case r.resting:
+	case left > 0:
+		r.timer.Reset(left)
+	case r.working != nil && r.working():
+		r.timer.Reset(r.after)
+	default:
+		debug.FreeOSMemory()
+		r.percent = debug.SetGCPercent(-1) // nothing is allocated until work comes
+		r.resting = true
 	}
-	if soon := restEvery - time.Since(r.last); soon > 0 && !r.last.IsZero() {
-		r.timer.Reset(soon)
-		return
-	}
-	r.last = time.Now()
-	debug.FreeOSMemory()
-	r.percent, r.resting = debug.SetGCPercent(-1), true
 }

@@ -2,36 +2,46 @@ package helper
 
 import (
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 )
 
-// TestRest: Go's collector is off while there is nothing to do, and as it was otherwise.
+// TestRest: without work the collector is off, which has Go's periodic collections end; not
+// while work goes on in the background; and the next request finds it as it was.
 func TestRest(t *testing.T) {
-	percent := func() int {
-		now := debug.SetGCPercent(100)
-		debug.SetGCPercent(now)
-		return now
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	var busy atomic.Bool
+	var asked atomic.Int64
+	busy.Store(true)
+	r := newRest(10*time.Millisecond, func() bool { asked.Add(1); return busy.Load() })
+	resting := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.resting
 	}
-	before := percent()
-	var r rest
-	first, second := r.work(), r.work()
-	first()
-	r.begin()
-	assert.Equal(t, percent(), before, "it rests although it works")
-	second()
-	r.begin()
-	r.begin()
-	assert.Equal(t, percent(), -1)
-	done := r.work()
-	assert.Equal(t, percent(), before)
-	done()
-	r.begin()
-	assert.Equal(t, percent(), before, "it collects again so soon")
-	r.last = r.last.Add(-restEvery)
-	r.begin()
-	assert.Equal(t, percent(), -1)
-	r.work()
-	assert.Equal(t, percent(), before)
+	for asked.Load() < 3 {
+		assert.Assert(t, !resting())
+		time.Sleep(time.Millisecond)
+	}
+	busy.Store(false)
+	for range 3 {
+		for !resting() {
+			time.Sleep(time.Millisecond)
+		}
+		r.mu.Lock()
+		assert.Equal(t, debug.SetGCPercent(-1), -1)
+		r.mu.Unlock()
+		r.work()
+		r.mu.Lock()
+		if !r.resting { // it may rest again by now
+			percent := debug.SetGCPercent(100)
+			assert.Equal(t, percent, 100)
+		}
+		r.mu.Unlock()
+	}
+	r.timer.Stop()
 }

@@ -121,7 +121,7 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 	a := r.target.arch
 	args := slices.Concat([]string{
 		"-accel", "tcg,thread=single,tb-size=256", // not KVM: nested, it may hang
-		"-cpu", cmp.Or(r.target.cpu, a.cpu), "-smp", "2", "-m", strconv.Itoa(opts.memory) + "M",
+		"-cpu", cmp.Or(r.target.cpu, a.cpu), "-smp", strconv.Itoa(cmp.Or(r.target.cpus, 2)), "-m", strconv.Itoa(opts.memory) + "M",
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
 		"-kernel", vmlinuz, "-initrd", initramfs, "-append", a.console + " " + commandLine,
 	}, a.machine, a.serial(kernelLog, testLog), r.target.qemu)

@@ -20,8 +20,8 @@ func page(list []record) string {
 Each kernel below was booted in a virtual machine (QEMU, two emulated CPUs), where tailcam had to
 load every tracker and every shipped rule, and to report injected latencies as they were. The
 kernels are Debian's; *sid* is the newest of its development release, *rt* are real-time kernels,
-*16k* has memory pages of 16 KiB. *idle* runs two tests only, with a clock that jumps while the
-machine is idle. What failed is shown as failed.
+*16k* has memory pages of 16 KiB. *idle* runs two tests only, on one CPU, with a clock that jumps
+while the machine is idle. What failed is shown as failed.
 
 ## The last runs
 

@@ -14,6 +14,8 @@
  *	client SOCKET crash TIMES AT_ONCE	processes that open, carry a token, and die
  *	client SOCKET hostile FILE		writes anything into all that it may write, and keeps the kernel side busy
  *						with it, until the end of its standard input
+ *	client SOCKET silent TIMES CALL		switches while any system call would kill it; CALL: and makes one
+ *	client SOCKET shared DIR		what is known of the process alone, of files that it writes
  *	client SOCKET full			more tokens and threads than there are
  *	client SOCKET cost LIVE			nanoseconds of a switch between so many tokens, of a request's token from
  *						begin to end, and of calls beside them; probed() may have a uprobe
@@ -26,10 +28,14 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/wait.h>
 
 static struct tailcam *h;
@@ -676,6 +682,95 @@ static void cost(int live)
 	free(all);
 }
 
+/* ------------------------------------------------------------------ shared */
+
+enum { HALF = 1 << 20, PIECE = 1 << 18 };
+
+/* Has a token write to a file. */
+static uint64_t dirty(const char *name, int fd, int from, int to)
+{
+	static char zeros[PIECE];
+	uint64_t token = tailcam_token(h, name);
+
+	tailcam_switch(h, token);
+	for (; from < to; from += PIECE)
+		if (pwrite(fd, zeros, sizeof(zeros), from) != (ssize_t)sizeof(zeros))
+			abort();
+	tailcam_switch(h, 0);
+	return token;
+}
+
+static int new_file(const char *dir, const char *name)
+{
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		abort();
+	return fd;
+}
+
+/* A file that two tokens have written to, and one whose token has ended. */
+static void shared(const char *dir)
+{
+	int both = new_file(dir, "both"), late = new_file(dir, "late");
+	struct tailcam_shared s;
+
+	sync();
+	dirty("one", both, 0, HALF);
+	dirty("other", both, HALF, 2 * HALF);
+	tailcam_end_token(h, dirty("ended", late, 0, PIECE), NULL);
+	if (syncfs(both))
+		abort();
+	tailcam_shared(h, &s);
+	printf("{\"machine_ns\":%lu,\"late\":%lu", s.machine_ns, s.late);
+#define SHARED(field) printf(",\"%s\":%lu", #field, s.field);
+	TAILCAM_VALUES(SHARED)
+	printf("}\n");
+	tailcam_shared(NULL, &s);
+	if (s.late || s.writeback_bytes)
+		abort();
+}
+
+/* ------------------------------------------------------------------ silent */
+
+/* From here on any other system call than write and exit_group kills the process. */
+static void no_calls(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		abort();
+}
+
+/* Switches that must make no system call, after the first one of the thread. */
+static void silent(int times, bool call)
+{
+	uint64_t all[2] = {tailcam_token(h, "one"), tailcam_token(h, "other")};
+	char line[64];
+	int length = snprintf(line, sizeof(line), "{\"switches\":%d}\n", times);
+
+	tailcam_switch(h, all[0]);
+	no_calls();
+	for (int i = 0; i < times; i++) {
+		tailcam_switch(h, i % 3 ? all[i % 2] : 0);
+		if (i % 3 && tailcam_current(h) != all[i % 2])
+			abort();
+	}
+	if (call)
+		syscall(SYS_getppid);
+	syscall(SYS_exit_group, write(STDOUT_FILENO, line, (size_t)length) != length);
+}
+
 int main(int argc, char **argv)
 {
 	struct tailcam_options options = {64, 128, 0};
@@ -729,6 +824,10 @@ int main(int argc, char **argv)
 		reopen(argv[1], &options, atoi(argv[3]));
 	else if (!strcmp(what, "full"))
 		full();
+	else if (!strcmp(what, "silent"))
+		silent(atoi(argv[3]), atoi(argv[4]));
+	else if (!strcmp(what, "shared"))
+		shared(argv[3]);
 	else if (!strcmp(what, "cost"))
 		cost(atoi(argv[3]));
 	tailcam_close(h);

@@ -3,6 +3,7 @@
 
     client.py SOCKET open|exact|threads|full|null|reopen|trigger
     client.py SOCKET fork INHERIT
+    client.py SOCKET shared DIR
 """
 
 import json
@@ -115,6 +116,29 @@ def full(h):
     show(h.read(again), tokens=len(live), stats=h.stats())
 
 
+def shared(h):
+    """A file that two tokens have written to, and one whose token has ended."""
+    half, piece = 1 << 20, 1 << 18
+
+    def fresh(name):
+        return os.open(os.path.join(sys.argv[3], name), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def dirty(name, fd, begin, end):
+        token = h.token(name)
+        with h.carry(token):
+            for at in range(begin, end, piece):
+                assert os.pwrite(fd, bytes(piece), at) == piece
+        return token
+
+    both, late = fresh("both"), fresh("late")
+    os.sync()
+    dirty("one", both, 0, half)
+    dirty("other", both, half, 2 * half)
+    h.end(dirty("ended", late, 0, piece))
+    os.sync()
+    print(json.dumps(h.shared()))
+
+
 def fork(h):
     token = h.token("fork")
     h.switch(token)
@@ -154,6 +178,7 @@ def reopen(h):
 
 def null(h):
     assert not h and h.error and h.token("x") is None and h.switch(None) and not h.stats()["stale"]
+    assert not any(h.shared().values())
     assert h.end(None)["wall_ns"] == 0 and h.merge()["cpu_ns"] == 0 and list(h.map(id)) == []
     with h.carry(None), h:
         h.wrap(print)(json.dumps({"error": h.error}))
@@ -168,6 +193,13 @@ if what == "trigger":
 with tailcam.open(
     sys.argv[1], threads=64, tokens=128, inherit=sys.argv[3:] == ["1"], required=what != "null"
 ) as handle:
-    {"exact": exact, "threads": threads, "full": full, "fork": fork, "null": null, "open": bool, "reopen": reopen}[what](
-        handle
-    )
+    {
+        "exact": exact,
+        "threads": threads,
+        "full": full,
+        "fork": fork,
+        "null": null,
+        "open": bool,
+        "reopen": reopen,
+        "shared": shared,
+    }[what](handle)

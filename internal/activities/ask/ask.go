@@ -93,6 +93,9 @@ type Row struct {
 	Values    breakdown.Values `json:"values"`
 	// Remembered: Count is of those that the daemon remembers, and not of all.
 	Remembered bool `json:"remembered,omitempty"`
+	// Kind is "shared" for what is known of processes and not of which of their activities, and
+	// "machine" for what interrupts took on top of their threads; absent for activities.
+	Kind string `json:"kind,omitempty"`
 	// Declared are the rules that declare activities of this name, of rows by name.
 	Declared []api.DeclaredInfo `json:"declared,omitempty"`
 }

@@ -29,7 +29,7 @@ func sharedAt[T abi.ActivityThread | abi.ActivityToken | abi.ActivityClient](m *
 	return (*T)(unsafe.Pointer(&m.Shared[int(index)*abi.ActivitySharedBytes]))
 }
 
-func accountsAt[T abi.ActivityThreadState | abi.ActivityAccount](m *Maps, index uint32) *T {
+func accountsAt[T abi.ActivityThreadState | abi.ActivityAccount | abi.ActivityHeader](m *Maps, index uint32) *T {
 	return (*T)(unsafe.Pointer(&m.Accounts[int(index)*abi.ActivityAccountBytes]))
 }
 

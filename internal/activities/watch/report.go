@@ -16,6 +16,7 @@ type Report struct {
 	Live      []*Record // the oldest first; not all if there are too many
 	Ended     []*Record // that are remembered, the latest first
 	Totals    []Totals
+	Shared    []Shared      // of processes, by their ids
 	Every     time.Duration // between scans
 	Counts
 }
@@ -31,6 +32,7 @@ func (w *Watcher) Report(ended bool) *Report {
 		w.read(f, func() {
 			w.scanProcess(f, now)
 			w.addLive(r, f, now)
+			w.addShared(r, f)
 		})
 	}
 	r.Counts, r.Every, r.Totals = w.counts, w.every, w.store.totals()
@@ -38,6 +40,7 @@ func (w *Watcher) Report(ended bool) *Report {
 		r.Ended = w.store.records()
 	}
 	slices.SortFunc(r.Live, func(a, b *Record) int { return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(r.Shared, func(a, b Shared) int { return cmp.Compare(a.PID, b.PID) })
 	r.Live = r.Live[:min(len(r.Live), maxLive)]
 	return r
 }

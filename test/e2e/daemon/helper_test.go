@@ -101,6 +101,7 @@ func TestHelpersKilled(t *testing.T) {
 	})
 	assert.Check(t, d.status().loss("helper_killed", "") != 0, "status tells of no helper that was killed")
 }
+
 // TestHelpersAreNotReported: helpers sleep and wake as all programs do, which nobody is told.
 func TestHelpersAreNotReported(t *testing.T) {
 	needRoot(t)
