@@ -50,7 +50,7 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 				functions[r.u64(abi.OffWorkFunction)] = true
 			case SyscallEntry, SyscallExit:
 				files.add(r)
-			case WaitStack, Sample:
+			case WaitStack, Sample, RunStack:
 				stacks.add(r)
 			case BlockInsert, BlockIssue, BlockComplete:
 				devices[r.u32(abi.OffBlockDev)] = true
