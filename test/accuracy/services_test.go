@@ -46,7 +46,7 @@ func diskScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "redis-script", rule: trackSyscall("read"), prepare: withRedis,
-			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client"},
+			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client", does: true},
 		},
 		{
 			name: "nginx-disk", rule: trackSyscall("read"), prepare: shared.withNginx,

@@ -103,7 +103,7 @@ func processScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "exit", rule: trackSyscall("wait4"), long: true,
-			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "freeing"},
+			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "freeing", does: true},
 		},
 		{
 			name: "user-fault", rule: trackOffCPU,
@@ -111,7 +111,7 @@ func processScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "own-work", rule: trackSyscall("fallocate"), long: true,
-			want: want{causes: only(explain.RunningKernel), by: "v-own-work", says: "making pages of a file in memory"},
+			want: want{causes: only(explain.RunningKernel), by: "v-own-work", says: "making pages of a file in memory", does: true},
 		},
 		{
 			name: "quota-server", rule: trackSyscall("read"), prepare: withQuota,
