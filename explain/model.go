@@ -188,6 +188,7 @@ type cpu struct {
 	burst         burst
 	quota         []quota
 	idles         []idleState
+	frequencies   []frequency
 	protocol      protocolTimer // the last one since a switch; at 0: none
 	letOutAt      uint64        // when packets that had been held back were sent, since a switch; 0: none were
 	received      frame         // the last packet since a switch, received outside a softirq that is recorded

@@ -91,7 +91,7 @@ func lookUpNames(hosts *process.Table, code interface {
 			n.Devices[linux.Disk(dev)] = name
 		}
 	}
-	addSettings(&n)
+	addSettings(&n, m.Scaled)
 	addSockets(&n, hosts, min(limit, socketsTimeout))
 	end := time.Now().Add(fileNamesTimeout)
 	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {

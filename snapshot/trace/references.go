@@ -18,6 +18,7 @@ type References struct {
 	User      []UserFrame   // and in user space, the innermost ones
 	Callers   []UserFrame   // and further out, by frame pointers: these may be no code at all
 	Devices   []uint32      // of block requests, major << 20 | minor
+	Scaled    []int         // CPUs whose frequency has changed
 }
 
 // UserFrame is where a process ran in user space.
@@ -29,7 +30,7 @@ type UserFrame struct {
 // FindReferences lists what the records name, each once and in order. name gives the
 // name of a system call; it may be nil, then no files are found.
 func FindReferences(cpus []CPU, name func(nr int) string) References {
-	tids, functions, devices := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}
+	tids, functions, devices, scaled := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}, map[int]bool{}
 	stacks := stackReferences{map[uint64]bool{}, map[UserFrame]bool{}, map[UserFrame]bool{}}
 	files := fileReferences{names: syscallNames{ask: name}, found: map[file]bool{}}
 	for i := range cpus {
@@ -55,6 +56,8 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 				stacks.add(r)
 			case BlockInsert, BlockIssue, BlockComplete:
 				devices[r.u32(abi.OffBlockDev)] = true
+			case CPUFrequency:
+				scaled[int(r.s32(abi.OffPowerCpu))] = true
 			}
 		}
 	}
@@ -65,6 +68,7 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 		Frames: slices.Sorted(maps.Keys(stacks.kernel)), User: slices.SortedFunc(maps.Keys(stacks.user), compareFrames),
 		Callers:   slices.SortedFunc(maps.Keys(stacks.callers), compareFrames),
 		Functions: slices.Sorted(maps.Keys(functions)), Devices: slices.Sorted(maps.Keys(devices)),
+		Scaled: slices.Sorted(maps.Keys(scaled)),
 	}
 }
 
@@ -73,6 +77,7 @@ func (r *References) Without(other *References) References {
 	out := References{
 		TIDs: without(r.TIDs, other.TIDs), Functions: without(r.Functions, other.Functions), Frames: without(r.Frames, other.Frames),
 		User: without(r.User, other.User), Callers: without(r.Callers, other.Callers), Devices: without(r.Devices, other.Devices),
+		Scaled: without(r.Scaled, other.Scaled),
 	}
 	for pid, fds := range r.Files {
 		if rest := without(fds, other.Files[pid]); len(rest) > 0 {
