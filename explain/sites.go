@@ -11,7 +11,7 @@ import (
 
 // Site is where a task waited, or what it did while it ran.
 type Site struct {
-	Function string `json:"function"`        // of the kernel, or of the program
+	Function string `json:"function"`        // of the kernel, or of the program; its file, where that has no symbols
 	Words    string `json:"words,omitempty"` // what that means, if it is known
 	NS       int64  `json:"ns,omitempty"`    // waits: of the part, that were there
 	// Of samples: how many found it there, of how many.
@@ -169,8 +169,10 @@ func (w *walker) locate(parts []Part, pieces []piece, roots bool) {
 		if s, ok := a.around(); ok && (p.Site.Function == "" || p.Site.Of > 0 && waitsites.General(p.Site.Function)) {
 			p.Site = s
 		}
-		if p.Site.Function == "" {
-			p.Site = a.caller()
+		if p.Site.Function == "" || p.Site.Words == noSymbolWords {
+			if s := a.caller(); s.Function != "" {
+				p.Site = s
+			}
 		}
 	}
 }
@@ -290,6 +292,9 @@ func (m *model) work(s *trace.Stack) Site {
 	if len(frames) == 0 {
 		return Site{}
 	}
+	if file := unnamed(frames[0]); s.User && file != "" {
+		return Site{Function: file, Words: noSymbolWords}
+	}
 	if s.User {
 		return Site{Function: userFunction(frames[0])}
 	}
@@ -305,10 +310,25 @@ func userFunction(frame string) string {
 	if i := strings.LastIndex(frame, "+0x"); i > 0 {
 		frame = frame[:i]
 	}
-	if strings.HasPrefix(frame, "0x") {
+	if strings.HasPrefix(frame, "0x") || strings.HasPrefix(frame, noSymbol) {
 		return ""
 	}
 	return frame
+}
+
+// noSymbol is what frames of programs begin with that have no name: "[unknown] (FILE+0xOFFSET)".
+const noSymbol = "[unknown] "
+
+const noSymbolWords = "code without symbols"
+
+// unnamed is the file of such a frame; "" of others.
+func unnamed(frame string) string {
+	rest, ok := strings.CutPrefix(frame, noSymbol+"(")
+	i := strings.LastIndex(rest, "+0x")
+	if !ok || i < 0 {
+		return ""
+	}
+	return rest[:i]
 }
 
 // siteText is what a verdict says of the place of a group of parts, if one has most of it.

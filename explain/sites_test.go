@@ -89,6 +89,16 @@ func TestSites(t *testing.T) {
 			},
 		},
 		{
+			name: "a program without symbols", want: []string{"(code without symbols, in redis-server: 2 of 2 samples)"},
+			trace: func(s *script) {
+				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					add(6000, trace.RunStack, 0, other, stackOf(other, true, 350, 360, 360)).
+					add(10000, trace.RunStack, 0, other, stackOf(other, true, 351, 360)).
+					swap(11000, 0, other, victim, sleeps(0))
+			},
+			site: "redis-server",
+		},
+		{
 			name: "a single caller may be chance", not: "luaV_execute",
 			trace: func(s *script) {
 				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
@@ -155,6 +165,8 @@ func TestSites(t *testing.T) {
 					return "luaV_execute+0x7 (redis-server)"
 				case pid == other && a == 300:
 					return "main+0x1 (redis-server)"
+				case pid == other && a > 340 && a < 400:
+					return fmt.Sprintf("[unknown] (redis-server+0x%x)", a)
 				case pid == other && a > 400:
 					return fmt.Sprintf("leaf%d+0x1 (redis-server)", a)
 				}

@@ -169,7 +169,7 @@ func userNames(ask func(pid int, addrs []uint64) symbols.Stack, list []trace.Use
 			list = list[1:]
 		}
 		for i, name := range ask(pid, addresses).Frames {
-			if i < len(addresses) && !strings.HasPrefix(name, "[unknown]") {
+			if i < len(addresses) && !strings.HasPrefix(name, "[unknown] 0x") { // a file without symbols is something, too
 				named[snapshot.CodeKey(pid, addresses[i]-1)] = name
 			}
 		}
