@@ -227,6 +227,10 @@ bench-snapshot: build deps-bench ## from an outlier to its history on disk, besi
 bench-service: build deps-bench-service ## what tailcam costs redis, nginx, PostgreSQL and others, beside its peers; a quarter of an hour (ARGS=-quick)
 	$(GO) run ./test/bench/service $(ARGS)
 
+.PHONY: bench-sites
+bench-sites: deps-bench-service ## how much of the time that tasks wait has words in explain/waitsites, while services run; half a minute
+	$(GO) run ./test/bench/service -sites $(ARGS)
+
 .PHONY: bench-activities
 bench-activities: build deps-bench-service ## what activities cost: a switch of tokens, and a token a request in redis, nginx, PostgreSQL and hackbench; seven minutes (ARGS=-quick)
 	$(SUDO) $(GO) test -run '^$$' -bench Switch ./clients/c ./clients/go

@@ -89,6 +89,7 @@ const (
 	ActivityVarLostWorks                     = "lost_works"
 	ActivityVarPageShift                     = "page_shift"
 	ActivityVarPercpuHrtimerBases            = "percpu_hrtimer_bases"
+	ActivityVarPercpuIrqRegs                 = "percpu_irq_regs"
 	ActivityVarPercpuKstat                   = "percpu_kstat"
 	ActivityVarPercpuPreemptCount            = "percpu_preempt_count"
 	ActivityVarPercpuSoftnetData             = "percpu_softnet_data"
@@ -224,6 +225,7 @@ type ActivityVariableSpecs struct {
 	LostWorks          *ebpf.VariableSpec `ebpf:"lost_works"`
 	PageShift          *ebpf.VariableSpec `ebpf:"page_shift"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -325,6 +327,7 @@ type ActivityVariables struct {
 	LostWorks          *ebpf.Variable `ebpf:"lost_works"`
 	PageShift          *ebpf.Variable `ebpf:"page_shift"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -62,6 +62,7 @@ const (
 	CallVarOutlierEachNs       = "outlier_each_ns"
 	CallVarOutlierRoomNs       = "outlier_room_ns"
 	CallVarPercpuHrtimerBases  = "percpu_hrtimer_bases"
+	CallVarPercpuIrqRegs       = "percpu_irq_regs"
 	CallVarPercpuKstat         = "percpu_kstat"
 	CallVarPercpuPreemptCount  = "percpu_preempt_count"
 	CallVarPercpuSoftnetData   = "percpu_softnet_data"
@@ -202,6 +203,7 @@ type CallVariableSpecs struct {
 	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PercpuHrtimerBases  *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs       *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -349,6 +351,7 @@ type CallVariables struct {
 	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PercpuHrtimerBases  *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs       *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`

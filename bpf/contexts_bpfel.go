@@ -23,6 +23,7 @@ const (
 	ContextsProgContextThreads     = "context_threads"
 	ContextsVarGeneration          = "generation"
 	ContextsVarPercpuHrtimerBases  = "percpu_hrtimer_bases"
+	ContextsVarPercpuIrqRegs       = "percpu_irq_regs"
 	ContextsVarPercpuKstat         = "percpu_kstat"
 	ContextsVarPercpuPreemptCount  = "percpu_preempt_count"
 	ContextsVarPercpuSoftnetData   = "percpu_softnet_data"
@@ -100,6 +101,7 @@ type ContextsMapSpecs struct {
 type ContextsVariableSpecs struct {
 	Generation          *ebpf.VariableSpec `ebpf:"generation"`
 	PercpuHrtimerBases  *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs       *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -157,6 +159,7 @@ func (m *ContextsMaps) Close() error {
 type ContextsVariables struct {
 	Generation          *ebpf.Variable `ebpf:"generation"`
 	PercpuHrtimerBases  *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs       *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -29,6 +29,7 @@ const (
 	DeclaredVarGeneration         = "generation"
 	DeclaredVarHook               = "hook"
 	DeclaredVarPercpuHrtimerBases = "percpu_hrtimer_bases"
+	DeclaredVarPercpuIrqRegs      = "percpu_irq_regs"
 	DeclaredVarPercpuKstat        = "percpu_kstat"
 	DeclaredVarPercpuPreemptCount = "percpu_preempt_count"
 	DeclaredVarPercpuSoftnetData  = "percpu_softnet_data"
@@ -107,6 +108,7 @@ type DeclaredVariableSpecs struct {
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Hook               *ebpf.VariableSpec `ebpf:"hook"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -169,6 +171,7 @@ type DeclaredVariables struct {
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Hook               *ebpf.Variable `ebpf:"hook"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -33,6 +33,7 @@ const (
 	PagecacheVarLost                          = "lost"
 	PagecacheVarPageShift                     = "page_shift"
 	PagecacheVarPercpuHrtimerBases            = "percpu_hrtimer_bases"
+	PagecacheVarPercpuIrqRegs                 = "percpu_irq_regs"
 	PagecacheVarPercpuKstat                   = "percpu_kstat"
 	PagecacheVarPercpuPreemptCount            = "percpu_preempt_count"
 	PagecacheVarPercpuSoftnetData             = "percpu_softnet_data"
@@ -114,6 +115,7 @@ type PagecacheVariableSpecs struct {
 	Lost               *ebpf.VariableSpec `ebpf:"lost"`
 	PageShift          *ebpf.VariableSpec `ebpf:"page_shift"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -170,6 +172,7 @@ type PagecacheVariables struct {
 	Lost               *ebpf.Variable `ebpf:"lost"`
 	PageShift          *ebpf.Variable `ebpf:"page_shift"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -59,6 +59,7 @@ const (
 	PairVarPairMask            = "pair_mask"
 	PairVarPairRules           = "pair_rules"
 	PairVarPercpuHrtimerBases  = "percpu_hrtimer_bases"
+	PairVarPercpuIrqRegs       = "percpu_irq_regs"
 	PairVarPercpuKstat         = "percpu_kstat"
 	PairVarPercpuPreemptCount  = "percpu_preempt_count"
 	PairVarPercpuSoftnetData   = "percpu_softnet_data"
@@ -191,6 +192,7 @@ type PairVariableSpecs struct {
 	PairMask            *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules           *ebpf.VariableSpec `ebpf:"pair_rules"`
 	PercpuHrtimerBases  *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs       *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -322,6 +324,7 @@ type PairVariables struct {
 	PairMask            *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules           *ebpf.Variable `ebpf:"pair_rules"`
 	PercpuHrtimerBases  *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs       *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`

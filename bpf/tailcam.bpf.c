@@ -38,7 +38,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	}
 	if (track_syscall && progress_stacks)
 		progress_note(ctx, prev, prev_state, now);
-	if (track_tasks || track_chain) {
+	if (track_tasks || track_chain || record_run) {
 		if (me)
 			run_ends(prev_tid, me);
 		if (track_tasks) {
@@ -420,8 +420,15 @@ int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 
 	if (me)
 		me->in_hrtimer = 0;
-	if (record_sched) /* the tick is such a timer */
-		steal_sample(ctx, bpf_get_current_task_btf(), me, cpu, bpf_ktime_get_ns());
+	if (record_sched || record_run) { /* the tick is such a timer */
+		struct task_struct *current = bpf_get_current_task_btf();
+		u64 now = bpf_ktime_get_ns();
+
+		if (record_sched)
+			steal_sample(ctx, current, me, cpu, now);
+		if (record_run && me && run_is_long(current, me, now))
+			record_run_stack(ctx, current, me, now);
+	}
 	if (record_timer)
 		record_hrtimer_exit(ctx, timer);
 	if (record_sched && softirqs_unhooked)

@@ -56,6 +56,7 @@ const (
 	TailcamMapRingUses                   = "ring_uses"
 	TailcamMapRuleStates                 = "rule_states"
 	TailcamMapRules                      = "rules"
+	TailcamMapRunScratch                 = "run_scratch"
 	TailcamMapScratches                  = "scratches"
 	TailcamMapSets                       = "sets"
 	TailcamMapSoftirqSamples             = "softirq_samples"
@@ -172,6 +173,7 @@ const (
 	TailcamVarPairMask                   = "pair_mask"
 	TailcamVarPairRules                  = "pair_rules"
 	TailcamVarPercpuHrtimerBases         = "percpu_hrtimer_bases"
+	TailcamVarPercpuIrqRegs              = "percpu_irq_regs"
 	TailcamVarPercpuKstat                = "percpu_kstat"
 	TailcamVarPercpuPreemptCount         = "percpu_preempt_count"
 	TailcamVarPercpuSoftnetData          = "percpu_softnet_data"
@@ -184,6 +186,7 @@ const (
 	TailcamVarRecordMask                 = "record_mask"
 	TailcamVarRecordMmap                 = "record_mmap"
 	TailcamVarRecordProcess              = "record_process"
+	TailcamVarRecordRun                  = "record_run"
 	TailcamVarRecordSched                = "record_sched"
 	TailcamVarRecordShift                = "record_shift"
 	TailcamVarRecordSyscall              = "record_syscall"
@@ -390,6 +393,7 @@ type TailcamMapSpecs struct {
 	RingUses         *ebpf.MapSpec `ebpf:"ring_uses"`
 	RuleStates       *ebpf.MapSpec `ebpf:"rule_states"`
 	Rules            *ebpf.MapSpec `ebpf:"rules"`
+	RunScratch       *ebpf.MapSpec `ebpf:"run_scratch"`
 	Scratches        *ebpf.MapSpec `ebpf:"scratches"`
 	Sets             *ebpf.MapSpec `ebpf:"sets"`
 	SoftirqSamples   *ebpf.MapSpec `ebpf:"softirq_samples"`
@@ -451,6 +455,7 @@ type TailcamVariableSpecs struct {
 	PairMask                   *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules                  *ebpf.VariableSpec `ebpf:"pair_rules"`
 	PercpuHrtimerBases         *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs              *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat                *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount         *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData          *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -463,6 +468,7 @@ type TailcamVariableSpecs struct {
 	RecordMask                 *ebpf.VariableSpec `ebpf:"record_mask"`
 	RecordMmap                 *ebpf.VariableSpec `ebpf:"record_mmap"`
 	RecordProcess              *ebpf.VariableSpec `ebpf:"record_process"`
+	RecordRun                  *ebpf.VariableSpec `ebpf:"record_run"`
 	RecordSched                *ebpf.VariableSpec `ebpf:"record_sched"`
 	RecordShift                *ebpf.VariableSpec `ebpf:"record_shift"`
 	RecordSyscall              *ebpf.VariableSpec `ebpf:"record_syscall"`
@@ -580,6 +586,7 @@ type TailcamMaps struct {
 	RingUses         *ebpf.Map `ebpf:"ring_uses"`
 	RuleStates       *ebpf.Map `ebpf:"rule_states"`
 	Rules            *ebpf.Map `ebpf:"rules"`
+	RunScratch       *ebpf.Map `ebpf:"run_scratch"`
 	Scratches        *ebpf.Map `ebpf:"scratches"`
 	Sets             *ebpf.Map `ebpf:"sets"`
 	SoftirqSamples   *ebpf.Map `ebpf:"softirq_samples"`
@@ -640,6 +647,7 @@ func (m *TailcamMaps) Close() error {
 		m.RingUses,
 		m.RuleStates,
 		m.Rules,
+		m.RunScratch,
 		m.Scratches,
 		m.Sets,
 		m.SoftirqSamples,
@@ -702,6 +710,7 @@ type TailcamVariables struct {
 	PairMask                   *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules                  *ebpf.Variable `ebpf:"pair_rules"`
 	PercpuHrtimerBases         *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs              *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat                *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount         *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData          *ebpf.Variable `ebpf:"percpu_softnet_data"`
@@ -714,6 +723,7 @@ type TailcamVariables struct {
 	RecordMask                 *ebpf.Variable `ebpf:"record_mask"`
 	RecordMmap                 *ebpf.Variable `ebpf:"record_mmap"`
 	RecordProcess              *ebpf.Variable `ebpf:"record_process"`
+	RecordRun                  *ebpf.Variable `ebpf:"record_run"`
 	RecordSched                *ebpf.Variable `ebpf:"record_sched"`
 	RecordShift                *ebpf.Variable `ebpf:"record_shift"`
 	RecordSyscall              *ebpf.Variable `ebpf:"record_syscall"`

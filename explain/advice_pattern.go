@@ -45,6 +45,10 @@ var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 	},
 	NoisyNeighbour: (*walker).adviseNeighbour,
 	IdleWakeup:     (*walker).adviseIdle,
+	FrequencyDelay: func(w *walker, _ *Result) string {
+		return fmt.Sprintf("Set cpufreq/scaling_governor%s to performance, or raise cpufreq/scaling_min_freq%s of those CPUs; where they are hot or short of power, neither helps.",
+			w.m.now("cpufreq/scaling_governor"), w.m.now("cpufreq/scaling_min_freq"))
+	},
 	CPUSaturation: func(w *walker, r *Result) string {
 		if f, ok := w.m.taskInfo(r.Task.TID); ok && f.CPUs != nil && len(f.CPUs) < len(w.m.cpus) {
 			return fmt.Sprintf("%s may use %d of %d CPUs, and there is more to run on those than they can: let it use others (taskset -cp, cpuset.cpus).", r.Task.Name, len(f.CPUs), len(w.m.cpus))

@@ -65,6 +65,8 @@ func (m *model) ingest(ev *trace.Event) {
 		m.ingestWork(ev, &b)
 	case trace.Idle:
 		m.ingestIdle(ev, &b)
+	case trace.Frequency:
+		m.ingestFrequency(ev, &b)
 	case trace.WorkQueue:
 		if len(m.queuedWorks) < maxOpen {
 			m.queuedWorks[b.Work] = m.queuedAt(ev, c, &b)

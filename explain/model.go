@@ -189,6 +189,7 @@ type cpu struct {
 	burst         burst
 	quota         []quota
 	idles         []idleState
+	frequencies   []frequency
 	protocol      protocolTimer // the last one since a switch; at 0: none
 	letOutAt      uint64        // when packets that had been held back were sent, since a switch; 0: none were
 	letOutBy      wait          // what had held them back

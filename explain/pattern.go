@@ -24,6 +24,7 @@ const (
 	BulkIO            Pattern = "bulk_io"
 	NoisyNeighbour    Pattern = "noisy_neighbour"
 	IdleWakeup        Pattern = "idle_wakeup"
+	FrequencyDelay    Pattern = "frequency_delay"
 	CPUSaturation     Pattern = "cpu_saturation"
 )
 
@@ -58,6 +59,7 @@ var recognisers = [...]recogniser{
 	{BulkIO, "queue behind bulk I/O", (*look).bulkIO},
 	{NoisyNeighbour, "noisy neighbour", (*look).noisyNeighbour},
 	{IdleWakeup, "wake-up of an idle CPU", (*look).idleWakeup},
+	{FrequencyDelay, "frequency delay", (*look).frequencyDelay},
 	{CPUSaturation, "CPU saturation", (*look).cpuSaturation},
 }
 

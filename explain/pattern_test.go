@@ -41,6 +41,34 @@ func lockHeld(prio, hog int, wait trace.Switch) func(s *script) {
 	}
 }
 
+// atFrequency: the victim waits behind other on CPU 0, which is at one frequency from before and at
+// another one after a time.
+func atFrequency(before, after uint32, at ...uint64) func(s *script) {
+	return func(s *script) {
+		s.add(200, trace.CPUFrequency, 0, 0, trace.Frequency{CPU: 0, KHz: before})
+		s.add(200, trace.CPUFrequency, 0, 0, trace.Frequency{CPU: 1, KHz: 400_000})
+		s.swap(300, 1, 0, 90, sleeps(0)).swap(400, 0, 0, other, sleeps(0)).wake(1000, 1, 90, victim, 0)
+		for _, at := range append(at, 10_000) {
+			s.add(at, trace.CPUFrequency, 1, 90, trace.Frequency{CPU: 0, KHz: after})
+		}
+		s.swap(11000, 0, other, victim, sleeps(0))
+	}
+}
+
+// TestFrequencyIsSaid: the evidence has the CPU, its frequency and its maximum.
+func TestFrequencyIsSaid(t *testing.T) {
+	c := patternCase{track: "wakeup", trace: atFrequency(800_000, 1_200_000), names: frequencies("3600000")}
+	assert.Equal(t, c.explain(t).PatternWhy, "CPU 0 ran at 800 to 1200 of 3600 MHz for 10.0 ms of it")
+}
+
+func frequencies(maximum string) func(n *Names) {
+	return func(n *Names) {
+		n.Setting = func(name string) string {
+			return map[string]string{"cpu0/cpufreq/cpuinfo_max_freq": maximum, "cpufreq/scaling_governor": "powersave"}[name]
+		}
+	}
+}
+
 // timedFutex is how a thread waits for work that it does not mind if it does not come.
 var timedFutex = trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWaitBitset, 0, false, true)}
 
@@ -286,6 +314,13 @@ var patternCases = []patternCase{
 			return map[string]string{"cpuidle/current_driver": "intel_idle", "cpufreq/scaling_governor": "powersave"}[name]
 		}
 	}},
+	{name: "slow CPU", track: "wakeup", want: FrequencyDelay, sure: Inferred, advice: "scaling_governor (now powersave)", trace: atFrequency(800_000, 3_600_000), names: frequencies("3600000")},
+	{name: "slow CPU, for less than half of it", track: "wakeup", want: "", advice: "same nice value", trace: atFrequency(800_000, 3_600_000, 5000), names: frequencies("3600000")},
+	{name: "CPU at more than half of its frequency", track: "wakeup", want: "", advice: "same nice value", trace: atFrequency(1_900_000, 3_600_000), names: frequencies("3600000")},
+	{name: "slow CPU whose maximum is not known", track: "wakeup", want: "", advice: "same nice value", trace: atFrequency(800_000, 3_600_000), names: frequencies("")},
+	{name: "maximum that is none", track: "wakeup", want: "", advice: "same nice value", trace: atFrequency(800_000, 3_600_000), names: frequencies("99999999999")},
+	{name: "frequency that is not known yet", track: "wakeup", want: "", advice: "same nice value", trace: atFrequency(0, 800_000, 9000), names: frequencies("3600000")},
+
 	{name: "one CPU, one other task", track: "wakeup", want: "", advice: "same nice value", trace: func(s *script) {
 		s.swap(300, 1, 0, 90, sleeps(0)).swap(400, 0, 0, other, sleeps(0)).wake(1000, 1, 90, victim, 0).swap(11000, 0, other, victim, sleeps(0))
 	}},

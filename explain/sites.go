@@ -11,7 +11,7 @@ import (
 
 // Site is where a task waited, or what it did while it ran.
 type Site struct {
-	Function string `json:"function"`        // of the kernel, or of the program
+	Function string `json:"function"`        // of the kernel, or of the program; its file, where that has no symbols
 	Words    string `json:"words,omitempty"` // what that means, if it is known
 	NS       int64  `json:"ns,omitempty"`    // waits: of the part, that were there
 	// Of samples: how many found it there, of how many.
@@ -36,6 +36,7 @@ func (s *Site) text() string {
 type stackAt struct {
 	at uint64
 	trace.Stack
+	run bool // of a long run: shorter ones have none
 }
 
 // ingestStack keeps a stack of a task. A sample is taken within the interrupt of its timer,
@@ -44,15 +45,15 @@ func (m *model) ingestStack(t *task, c *cpu, ev *trace.Event, b *trace.Stack) {
 	if ev.Time <= m.from || !m.reserve() {
 		return
 	}
-	if ev.Type == trace.Sample {
-		at := ev.Time
-		if len(c.frames) > 0 {
-			at = min(c.framesChanged, at)
-		}
-		t.samples = append(t.samples, stackAt{at, *b})
-	} else {
-		t.waited = append(t.waited, stackAt{ev.Time, *b})
+	if ev.Type == trace.WaitStack {
+		t.waited = append(t.waited, stackAt{at: ev.Time, Stack: *b})
+		return
 	}
+	at := ev.Time
+	if len(c.frames) > 0 {
+		at = min(c.framesChanged, at)
+	}
+	t.samples = append(t.samples, stackAt{at, *b, ev.Type == trace.RunStack})
 }
 
 // after returns the first stack of a list that is later than from, if it is not later than until.
@@ -65,7 +66,7 @@ func after(list []stackAt, from, until uint64) *stackAt {
 }
 
 // frames names a stack, the innermost frame first. Of user space, the innermost alone is
-// sure.
+// sure: see userCallers.
 func (m *model) frames(s *trace.Stack) []string {
 	var list []string
 	for _, address := range s.Frames {
@@ -133,7 +134,13 @@ type activity struct {
 	works   map[Site]int               // samples
 	samples int
 	within  map[*waitsites.Site]map[string]int // samples that have a site in their stack, by its function
+	callers map[string]*caller                 // functions of the program that samples were called from
+	clock   bool                               // samples are of all times, not of long runs alone
+	known   uint64                             // ns of runs that have samples
 }
+
+// few reports whether samples say nothing of most of ns: runs that were too short for them.
+func (a *activity) few(ns int64) bool { return !a.clock && 2*a.known < uint64(ns) }
 
 // locate says of each part where its task waited, or what the task did that ran, if that is
 // one place for half of it or more.
@@ -151,6 +158,9 @@ func (w *walker) locate(parts []Part, pieces []piece, roots bool) {
 				p.Site = Site{Function: site.Function, Words: site.Words, NS: int64(ns)}
 			}
 		}
+		if a.few(p.NS) {
+			continue
+		}
 		for site, n := range a.works {
 			if n*2 >= a.samples && p.Site.NS == 0 && (n > p.Site.Samples || n == p.Site.Samples && site.Function < p.Site.Function) {
 				p.Site = Site{Function: site.Function, Words: site.Words, Samples: n, Of: a.samples}
@@ -158,6 +168,11 @@ func (w *walker) locate(parts []Part, pieces []piece, roots bool) {
 		}
 		if s, ok := a.around(); ok && (p.Site.Function == "" || p.Site.Of > 0 && waitsites.General(p.Site.Function)) {
 			p.Site = s
+		}
+		if p.Site.Function == "" || p.Site.Words == noSymbolWords {
+			if s := a.caller(); s.Function != "" {
+				p.Site = s
+			}
 		}
 	}
 }
@@ -170,8 +185,8 @@ func (w *walker) visit(pieces []piece, roots bool, found map[partKey]*activity) 
 			w.visit(p.below, true, found)
 			continue
 		}
-		list := w.samples(p)
-		if p.site.Site == nil && len(list) == 0 {
+		list, run := w.samples(p)
+		if p.site.Site == nil && !run {
 			continue
 		}
 		a := found[p.key()]
@@ -182,12 +197,17 @@ func (w *walker) visit(pieces []piece, roots bool, found map[partKey]*activity) 
 		if p.site.Site != nil {
 			a.waits[p.site] += p.to - p.from
 		}
+		if run {
+			a.known += p.to - p.from
+		}
 		for j := range list {
 			a.samples++
+			a.clock = a.clock || !list[j].run
 			if site := w.m.work(&list[j].Stack); site.Function != "" {
 				a.works[site]++
 			}
 			a.enclose(w.m.frames(&list[j].Stack), list[j].User)
+			a.calls(w.m.userCallers(&list[j].Stack))
 		}
 	}
 }
@@ -238,23 +258,32 @@ func (s *Site) better(than *Site) bool {
 }
 
 // samples lists those of the task that ran in a piece: itself, or the one that it waited
-// behind.
-func (w *walker) samples(p *piece) []stackAt {
+// behind. run: there are some of this run, from one switch to the next.
+func (w *walker) samples(p *piece) (list []stackAt, run bool) {
 	switch p.cause {
 	case Running, RunningUser, RunningKernel, Preempted, Runnable, Misplaced:
 	default:
-		return nil
+		return nil, false
 	}
 	if p.by == nil || p.by.Kind != KindTask {
-		return nil
+		return nil, false
 	}
 	t := w.m.tasks[p.by.TID]
-	if t == nil {
-		return nil
+	if t == nil || len(t.samples) == 0 {
+		return nil, false
 	}
-	from := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at > p.from })
-	to := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at > p.to })
-	return t.samples[from:max(from, to)]
+	if list = t.sampled(p.from, p.to); len(list) > 0 {
+		return list, true
+	}
+	i := t.segmentAt(p.from)
+	return nil, i < len(t.segments) && t.segments[i].state == running && len(t.sampled(t.segments[i].from, t.segments[i].to)) > 0
+}
+
+// sampled lists the samples of a task after from, until to.
+func (t *task) sampled(from, to uint64) []stackAt {
+	i := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at > from })
+	j := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at > to })
+	return t.samples[i:max(i, j)]
 }
 
 // work says what a task did that was sampled; no function: nothing is known.
@@ -262,6 +291,9 @@ func (m *model) work(s *trace.Stack) Site {
 	frames := m.frames(s)
 	if len(frames) == 0 {
 		return Site{}
+	}
+	if file := unnamed(frames[0]); s.User && file != "" {
+		return Site{Function: file, Words: noSymbolWords}
 	}
 	if s.User {
 		return Site{Function: userFunction(frames[0])}
@@ -278,10 +310,25 @@ func userFunction(frame string) string {
 	if i := strings.LastIndex(frame, "+0x"); i > 0 {
 		frame = frame[:i]
 	}
-	if strings.HasPrefix(frame, "0x") {
+	if strings.HasPrefix(frame, "0x") || strings.HasPrefix(frame, noSymbol) {
 		return ""
 	}
 	return frame
+}
+
+// noSymbol is what frames of programs begin with that have no name: "[unknown] (FILE+0xOFFSET)".
+const noSymbol = "[unknown] "
+
+const noSymbolWords = "code without symbols"
+
+// unnamed is the file of such a frame; "" of others.
+func unnamed(frame string) string {
+	rest, ok := strings.CutPrefix(frame, noSymbol+"(")
+	i := strings.LastIndex(rest, "+0x")
+	if !ok || i < 0 {
+		return ""
+	}
+	return rest[:i]
 }
 
 // siteText is what a verdict says of the place of a group of parts, if one has most of it.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +58,56 @@ func TestSites(t *testing.T) {
 			site: "luaV_execute",
 		},
 		{
+			name: "behind one that runs for long", want: []string{"(in luaV_execute: 2 of 2 samples)"},
+			trace: func(s *script) {
+				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					add(6000, trace.RunStack, 0, other, stackOf(other, true, 200, 1, 2)).
+					add(10000, trace.RunStack, 0, other, stackOf(other, true, 201)).
+					swap(11000, 0, other, victim, sleeps(0))
+			},
+			site: "luaV_execute",
+		},
+		{
+			// Of its three runs, the shorter two have no samples: nothing is known of most of the time.
+			name: "behind one that ran for long, but mostly not", not: "samples",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					swap(4000, 0, other, third, trace.Switch{}).swap(4001, 0, third, other, trace.Switch{}).
+					swap(7000, 0, other, third, trace.Switch{}).swap(7001, 0, third, other, trace.Switch{}).
+					add(10900, trace.RunStack, 0, other, stackOf(other, true, 200)).
+					swap(11000, 0, other, victim, sleeps(0))
+			},
+		},
+		{
+			name: "functions of a program that differ, called from one", want: []string{"(in luaV_execute: 3 of 3 samples)"},
+			trace: func(s *script) {
+				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					add(6000, trace.RunStack, 0, other, stackOf(other, true, 401, 9, 200, 300)).
+					add(8000, trace.RunStack, 0, other, stackOf(other, true, 402, 200, 300)).
+					add(10000, trace.RunStack, 0, other, stackOf(other, true, 403, 201, 300)).
+					swap(11000, 0, other, victim, sleeps(0))
+			},
+		},
+		{
+			name: "a program without symbols", want: []string{"(code without symbols, in redis-server: 2 of 2 samples)"},
+			trace: func(s *script) {
+				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					add(6000, trace.RunStack, 0, other, stackOf(other, true, 350, 360, 360)).
+					add(10000, trace.RunStack, 0, other, stackOf(other, true, 351, 360)).
+					swap(11000, 0, other, victim, sleeps(0))
+			},
+			site: "redis-server",
+		},
+		{
+			name: "a single caller may be chance", not: "luaV_execute",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					add(6000, trace.RunStack, 0, other, stackOf(other, true, 401, 200)).
+					add(10000, trace.RunStack, 0, other, stackOf(other, true, 402, 9)).
+					swap(11000, 0, other, victim, sleeps(0))
+			},
+		},
+		{
 			name: "samples of others, and of before, do not count", not: "samples",
 			trace: func(s *script) {
 				s.add(300, trace.Sample, 0, third, stackOf(third, false, 111)).swap(500, 0, 0, other, sleeps(0)).
@@ -109,8 +160,15 @@ func TestSites(t *testing.T) {
 			names := caseNames
 			names.Function = func(a uint64) string { return siteNames[a] }
 			names.Code = func(pid int, a uint64) string {
-				if pid == other && a >= 200 && a < 300 {
+				switch {
+				case pid == other && a >= 200 && a < 300:
 					return "luaV_execute+0x7 (redis-server)"
+				case pid == other && a == 300:
+					return "main+0x1 (redis-server)"
+				case pid == other && a > 340 && a < 400:
+					return fmt.Sprintf("[unknown] (redis-server+0x%x)", a)
+				case pid == other && a > 400:
+					return fmt.Sprintf("leaf%d+0x1 (redis-server)", a)
 				}
 				return ""
 			}

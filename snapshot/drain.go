@@ -272,6 +272,14 @@ func (m *Manager) drain(freeze func() (mono uint64, err error)) error {
 	return err
 }
 
+func intervals(list []Gap) []trace.Interval {
+	out := make([]trace.Interval, len(list))
+	for i, g := range list {
+		out[i] = trace.Interval{From: g.FromMonoNS, To: g.ToMonoNS}
+	}
+	return out
+}
+
 // collect cuts a snapshot out of the history.
 func (m *Manager) collect(w *window) job {
 	clock := m.opts.Clock()
@@ -289,9 +297,11 @@ func (m *Manager) collect(w *window) job {
 		part := m.history.slice(cpu, from, w.request.to)
 		c := w.request.coverage(cpu, part.covered, clock)
 		c.Records, c.Lost = uint64(len(part.records)), part.lost
+		c.SwitchUnseen = trace.Unseen(part.records, intervals(part.covered))
 		j.meta.Coverage = append(j.meta.Coverage, c)
 		j.meta.Records += c.Records
 		j.meta.Lost += c.Lost
+		j.meta.SwitchUnseen += c.SwitchUnseen
 		first = min(first, c.FromMonoNS)
 		if len(part.records) > 0 {
 			first = min(first, part.records[0].Time())
@@ -314,6 +324,12 @@ func (m *Manager) collect(w *window) job {
 		var note string
 		if j.meta.Shed, note = m.opts.Shed(first, w.request.to); note != "" {
 			j.meta.Notes = append(j.meta.Notes, note)
+		}
+	}
+	if slices.ContainsFunc(j.meta.Shed, func(p ShedPart) bool { return p.Part == "group sched" }) {
+		j.meta.SwitchUnseen = 0 // nobody kept them: they were not recorded
+		for i := range j.meta.Coverage {
+			j.meta.Coverage[i].SwitchUnseen = 0
 		}
 	}
 	j.meta.ShortHistory = len(w.request.shortHistories(j.meta.Coverage)) > 0

@@ -50,6 +50,8 @@ type Meta struct {
 	Coverage     []CPUCoverage    `json:"coverage"`
 	Records      uint64           `json:"records"` // in trace/, all CPUs
 	Lost         uint64           `json:"lost"`    // refused by the rings meanwhile, all CPUs
+	// SwitchUnseen counts switches that the kernel kept from tracers, all CPUs.
+	SwitchUnseen uint64 `json:"switch_unseen"`
 	// Shed lists what tailcam did without during the window, to stay within its budget.
 	Shed []ShedPart `json:"shed,omitempty"`
 	// Checksums names the checksum file; "" in snapshots of earlier releases, which
@@ -90,6 +92,9 @@ type CPUCoverage struct {
 	CoveredNS  int64     `json:"covered_ns"` // sum of all complete intervals
 	Lost       uint64    `json:"lost"`       // refused by the ring meanwhile
 	Missing    uint64    `json:"missing"`    // overwritten, sum of all gaps
+	// SwitchUnseen counts switches that the kernel kept from tracers, as far as events show them: one
+	// is of another task than the one that the last switch began.
+	SwitchUnseen uint64 `json:"switch_unseen"`
 	// CompleteBefore: no records are missing between any outlier's entry and exit.
 	CompleteBefore bool `json:"complete_before"`
 	// CompleteAfter: no records are missing from the last exit to the end of the

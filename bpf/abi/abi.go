@@ -365,6 +365,16 @@ type WaitStacks struct {
 	_               [2]uint64
 }
 
+// RunStacks is struct run_stacks, counters.h.
+type RunStacks struct {
+	_       structs.HostLayout
+	LastNs  uint64
+	Taken   uint64
+	TakenNs uint64
+	Broken  uint64
+	_       [4]uint64
+}
+
 // CpuState is struct cpu_state, counters.h.
 type CpuState struct {
 	_              structs.HostLayout
@@ -397,6 +407,7 @@ type CpuState struct {
 	HrtimerTid     uint32
 	Span           SpanLosses
 	Waits          WaitStacks
+	Runs           RunStacks
 	Percpu         uint64
 	Delays         [32]uint64
 	Segments       [256]RunSegment
@@ -1104,7 +1115,8 @@ const (
 	RecSoftirq         = 44
 	RecWait            = 45
 	RecSample          = 46
-	RecordTypes        = 47
+	RecRun             = 47
+	RecordTypes        = 48
 )
 
 // enum record_form, record.h.

@@ -25,6 +25,15 @@ struct wait_stacks {
 	__u64 _pad[2];
 };
 
+/* Stacks that a CPU has taken of tasks that it ran for long (REC_RUN). */
+struct run_stacks {
+	__u64 last_ns; /* when the last one was taken */
+	__u64 taken;   /* and how long that took: its price */
+	__u64 taken_ns;
+	__u64 broken; /* whose frames could not be told from those of the interrupt */
+	__u64 _pad[4];
+};
+
 /* One CPU's own lines: written by that CPU only, read by all. */
 struct cpu_state {
 	/* What each switch needs fills the first cache line. */
@@ -55,6 +64,7 @@ struct cpu_state {
 	__u32 in_hrtimer, hrtimer_tid; /* a timer expires, on top of this task */
 	struct span_losses span;
 	struct wait_stacks waits;
+	struct run_stacks runs;
 	__u64 percpu;	      /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
 	__u64 delays[STAGED]; /* of wakeup and offcpu, which their histograms do not have yet: ns << 1 | tracker */
 	struct run_segment segments[RUN_HISTORY];

@@ -64,6 +64,7 @@ enum record_type {
 	REC_SOFTIRQ = 44,
 	REC_WAIT = 45,
 	REC_SAMPLE = 46,
+	REC_RUN = 47,
 	RECORD_TYPES,
 };
 
@@ -334,8 +335,8 @@ enum stack_kind {
 
 /*
  * REC_WAIT: where record.tid has waited, when it gets a CPU again after a long wait. REC_SAMPLE:
- * where it is while it runs. Addresses have 48 bits, those of the kernel with the 49th and all
- * further ones set; 0: there are no more frames.
+ * where it is while it runs. REC_RUN: the same of one that has had its CPU for long. Addresses have
+ * 48 bits, those of the kernel with the 49th and all further ones set; 0: there are no more frames.
  */
 struct record_stack {
 	__u32 pid;

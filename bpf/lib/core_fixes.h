@@ -397,7 +397,7 @@ const volatile bool preempt_hot; /* the kernel has pcpu_hot.preempt_count */
  * CONFIG_KALLSYMS_ALL only. BTF says how far they are from each other, and each
  * task points to the run queue of its CPU. Offsets from that; 0: not known.
  */
-const volatile s64 percpu_preempt_count, percpu_softnet_data, percpu_kstat, percpu_hrtimer_bases;
+const volatile s64 percpu_preempt_count, percpu_softnet_data, percpu_kstat, percpu_hrtimer_bases, percpu_irq_regs;
 
 /* What percpu_* are offsets from, on this CPU; 0: not known. base: of this CPU. */
 static __always_inline u64 percpu_base(struct task_struct *current, u64 *base, u32 cpu)
@@ -483,6 +483,17 @@ static __always_inline bool in_timer_interrupt(u64 base)
 	if (!base || !percpu_hrtimer_bases || !bpf_core_field_exists(timers->in_hrtirq))
 		return false;
 	return BPF_CORE_READ_BITFIELD_PROBED(timers, in_hrtirq);
+}
+
+/* Where the interrupt that runs on this CPU has interrupted it; 0: not known. */
+static __always_inline u64 interrupted_ip(u64 base)
+{
+	void *regs = NULL;
+
+	if (!base || !percpu_irq_regs)
+		return 0;
+	bpf_probe_read_kernel(&regs, sizeof(regs), (void *)(base + percpu_irq_regs));
+	return regs ? regs_ip(regs) : 0;
 }
 
 /* ----------------------------------------------------------- locks, timers */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Stacks in the recorder: of tasks that return from a long wait, and of tasks that run. */
+/* Stacks in the recorder: of tasks that return from a long wait, of tasks that run, and of those that run for long. */
 #ifndef TAILCAM_RECORDER_STACK_H
 #define TAILCAM_RECORDER_STACK_H
 
-#include "lib/core_fixes.h"
+#include "lib/interrupts.h"
 #include "recorder/ring.h"
 
 const volatile bool record_wait;
+const volatile bool record_run;
 
 /*
  * What is a long wait. Uninterruptible ones are of the kernel's own making, and only the stack
@@ -19,6 +20,23 @@ const volatile bool record_wait;
 #define WAIT_WINDOW_NS 100000000
 #define WAIT_UNINTERRUPTIBLE_MOST 20
 #define WAIT_INTERRUPTIBLE_MOST 5
+
+/*
+ * Who has had its CPU for so long without a switch has a stack, and another one each time that so
+ * much has passed: two ticks at 250 Hz, less what they jitter by. Who switches more often has none.
+ */
+#define RUN_LONG_NS 5000000
+#define RUN_EVERY_NS 7500000
+
+/* Of an interrupted stack: some dozen are of the interrupt and its hook, before those that are wanted. */
+#define RUN_DEPTH 32 /* power of two */
+
+struct run_scratch {
+	u64 ip[RUN_DEPTH];
+};
+
+/* Where such a stack is taken, one a CPU: in hard interrupts, which do not nest here. Sized by the daemon: CPUs. */
+MAP(run_scratch, ARRAY, 0, 1, u32, struct run_scratch);
 
 static __always_inline void stack_fill(struct record *r, u16 kind, u32 pid, u64 *ip)
 {
@@ -99,6 +117,95 @@ static __always_inline int record_sample(void *ctx)
 	record_head(&r, REC_SAMPLE, bpf_get_smp_processor_id(), current->pid, bpf_ktime_get_ns());
 	stack_fill(&r, kind, current->tgid, ip);
 	return record(ctx, &r);
+}
+
+/* Whether current has had this CPU for long, and its last stack is old enough. */
+static __always_inline bool run_is_long(struct task_struct *current, struct cpu_state *me, u64 now)
+{
+	u32 tid = current->pid;
+	struct run_segment *run;
+
+	if (!tid || me->last_tid != tid || !me->switches)
+		return false;
+	run = &me->segments[(me->switches - 1) & (RUN_HISTORY - 1)];
+	return (s64)(now - run->start_ns) >= RUN_LONG_NS && now - me->runs.last_ns >= RUN_EVERY_NS;
+}
+
+struct run_find {
+	struct run_scratch *s;
+	u64 interrupted;
+	u32 at;
+};
+
+static long run_find_step(u32 i, struct run_find *f)
+{
+	f->at = i;
+	return f->s->ip[i & (RUN_DEPTH - 1)] == f->interrupted;
+}
+
+/*
+ * The kernel's stack of current from where it was interrupted on. What is found before is of the
+ * interrupt. Not found: the innermost frame alone.
+ */
+static __always_inline void run_kernel_stack(void *ctx, struct cpu_state *me, u32 cpu, u64 interrupted, u64 *ip)
+{
+	struct run_scratch *s = bpf_map_lookup_elem(&run_scratch, &cpu);
+	struct run_find f = {.s = s, .interrupted = interrupted};
+	long size;
+
+	ip[0] = interrupted;
+	if (!s)
+		return;
+	size = bpf_get_stack(ctx, s->ip, sizeof(s->ip), 0);
+	if (size > 0)
+		bpf_loop(size / sizeof(u64), run_find_step, &f, 0);
+	if (size <= 0 || s->ip[f.at & (RUN_DEPTH - 1)] != interrupted) {
+		me->runs.broken++;
+		return;
+	}
+#pragma unroll
+	for (int i = 1; i < STACK_FRAMES; i++) {
+		u32 at = f.at + i;
+
+		ip[i] = at < size / sizeof(u64) ? s->ip[at & (RUN_DEPTH - 1)] : 0;
+	}
+}
+
+/*
+ * The interrupt of a timer, such as the tick, has interrupted current, which has had this CPU for
+ * long: where it is, in the kernel or else in user space. No timer is made for it, so that nothing
+ * wakes up an idle CPU. A function of its own: few timers need it.
+ */
+static __noinline int record_run_stack(void *ctx, struct task_struct *current, struct cpu_state *me, u64 now)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 base = percpu_base(current, &me->percpu, cpu);
+	u64 ip[STACK_FRAMES] = {};
+	u64 interrupted = interrupted_ip(base);
+	u16 kind = STACK_KERNEL;
+	struct record r;
+
+	/* A softirq that was interrupted is none of its own work. */
+	if (record_shed(REC_RUN) || running_in(current, base) != IN_HARDIRQ || interrupts_softirq(current, base))
+		return 0;
+	me->runs.last_ns = now;
+	if (!interrupted) {
+		me->runs.broken++;
+		return 0;
+	}
+	if ((s64)interrupted < 0) {
+		run_kernel_stack(ctx, me, cpu, interrupted, ip);
+	} else {
+		kind = STACK_USER;
+		if (bpf_get_stack(ctx, ip, sizeof(ip), BPF_F_USER_STACK) <= 0)
+			ip[0] = interrupted;
+	}
+	record_head(&r, REC_RUN, cpu, current->pid, now);
+	stack_fill(&r, kind, current->tgid, ip);
+	record(ctx, &r);
+	me->runs.taken++;
+	me->runs.taken_ns += bpf_ktime_get_ns() - now;
+	return 0;
 }
 
 #endif

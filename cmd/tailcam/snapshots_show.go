@@ -155,6 +155,9 @@ func history(s *catalog.Details) string {
 	if lost > 0 {
 		text += ", " + term.Count(lost) + " lost"
 	}
+	if n := s.Meta.SwitchUnseen; n > 0 {
+		text += ", switches not seen: " + term.Count(n)
+	}
 	return text
 }
 

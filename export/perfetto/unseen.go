@@ -8,9 +8,9 @@ import (
 
 // current is what the writer knows of a CPU.
 type current struct {
-	tid, prio int
-	comm      trace.Comm
-	seen      uint64 // time of its latest event
+	on   trace.OnCPU
+	prio int
+	comm trace.Comm
 }
 
 // Inserted returns how many switches were written that are not in the trace, where the kernel
@@ -26,18 +26,17 @@ func (w *Writer) follow(ev *trace.Event) error {
 	}
 	c := w.current[ev.CPU]
 	if c == nil {
-		c = &current{tid: ev.TID}
+		c = &current{}
 		w.current[ev.CPU] = c
 	}
-	if c.tid != ev.TID {
-		if err := w.insert(ev, c); err != nil {
+	if before, unseen := c.on.Follow(ev); unseen {
+		if err := w.insert(ev, &before, c); err != nil {
 			return err
 		}
-		*c = current{tid: ev.TID, prio: defaultPrio}
+		c.prio, c.comm = defaultPrio, trace.Comm{}
 	}
-	c.seen = ev.Time
 	if b, ok := ev.Body.(trace.Switch); ok {
-		c.tid, c.prio, c.comm = b.NextTID, b.NextPrio, b.NextComm
+		c.prio, c.comm = b.NextPrio, b.NextComm
 	}
 	return nil
 }
@@ -45,7 +44,7 @@ func (w *Writer) follow(ev *trace.Event) error {
 const defaultPrio = 120
 
 // insert writes the switch from the task that is thought to run, and one to that of an event.
-func (w *Writer) insert(ev *trace.Event, c *current) error {
+func (w *Writer) insert(ev *trace.Event, before *trace.OnCPU, c *current) error {
 	written := w.written
 	defer func() { w.inserted, w.written = w.inserted+w.written-written, written }()
 	idle := trace.Comm{}
@@ -58,14 +57,14 @@ func (w *Writer) insert(ev *trace.Event, c *current) error {
 	if b, ok := ev.Body.(trace.Switch); ok {
 		prio, next = b.PrevPrio, b.PrevComm
 	}
-	left := trace.Event{Type: trace.SchedSwitch, CPU: ev.CPU, TID: c.tid, Time: c.seen}
-	if c.tid != 0 {
+	left := trace.Event{Type: trace.SchedSwitch, CPU: ev.CPU, TID: before.TID, Time: before.Last}
+	if before.TID != 0 {
 		left.Body = trace.Switch{PrevComm: c.comm, PrevPrio: c.prio, NextComm: idle, NextPrio: defaultPrio, Call: trace.CallNone}
 		if err := w.ftrace(&left); err != nil {
 			return err
 		}
 		if err := w.onCPU(&left, kindUnseen.track(uint64(ev.CPU)), "switches not seen",
-			&slice{kind: instant, name: w.who(c.tid) + " left this CPU, unseen"}); err != nil {
+			&slice{kind: instant, name: w.who(before.TID) + " left this CPU, unseen"}); err != nil {
 			return err
 		}
 	}

@@ -91,6 +91,7 @@ var assumed = map[string]price{
 	"workqueue_execute_end":   {own: 240, driver: Switches, per: 0.05, loose: true},
 
 	"wait_stacks": {own: 2000, driver: Switches, per: 0.01, loose: true},
+	"run_stacks":  {own: 3500, driver: none, per: 50, loose: true},
 	"sample":      {own: 2000, driver: none, per: 200, loose: true},
 
 	"cpu_idle":          {own: 150, driver: Switches, per: 0.7, loose: true},

@@ -87,7 +87,7 @@ type Recorder struct {
 // EventGroups lists the groups of events that can be recorded.
 var EventGroups = []string{
 	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
-	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "sample",
+	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "run", "sample",
 }
 
 // Snapshots is where snapshots are kept, and for how long.

@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
 			Enabled: true, Backend: "mmap", Size: 2 << 20, Cover: 5 * time.Second, MaxMemory: 128 << 20,
-			Events:   []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle", "wait"},
+			Events:   []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle", "wait", "run"},
 			IRQFloor: 10 * time.Microsecond,
 		},
 		Snapshots: Snapshots{
@@ -208,9 +208,9 @@ func TestBadFile(t *testing.T) {
 		{"upload: {redact: [users, off]}", `f:1:18: upload.redact "users,off" is no kind of names, or one of several that must stand alone; ` +
 			`allowed: off, usual, all, or some of users, commands, arguments, files, addresses, hosts, places, labels, functions`},
 		{"recorder: {enabled: yes}", "f:1:21: recorder.enabled has the wrong type; allowed: true, false"},
-		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" lists sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`},
-		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`},
-		{"recorder: {events: []}", "f:1:20: recorder.events is empty; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample"},
+		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" lists sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, run, sample`},
+		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, run, sample`},
+		{"recorder: {events: []}", "f:1:20: recorder.events is empty; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, run, sample"},
 		{"rules: [5]", "f:1:9: rules has the wrong type; allowed: paths of files or directories"},
 		{"rules: ['']", "f:1:9: rules is empty; allowed: paths of files or directories"},
 		{"socket: {path: /" + strings.Repeat("x", 107) + "}", `f:1:16: socket.path "/` + strings.Repeat("x", 107) + `" is too long for a socket; allowed: a path of at most 107 bytes`},
@@ -309,9 +309,9 @@ func TestBadSources(t *testing.T) {
 	want := strings.Join([]string{
 		`f:1:14: log.level "loud" is unknown; allowed: debug, info, warn, error`,
 		`TAILCAM_LOG_LEVEL: log.level "louder" is unknown; allowed: debug, info, warn, error`,
-		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`,
+		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, run, sample`,
 		`environment: unknown variable "TAILCAM_RECORDER_SISE", did you mean "TAILCAM_RECORDER_SIZE"; allowed: TAILCAM_CONFIG, or TAILCAM_ and a key, such as TAILCAM_RECORDER_SIZE`,
-		`--recorder-events: recorder.events "irq,irq" lists irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, sample`,
+		`--recorder-events: recorder.events "irq,irq" lists irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm, wait, run, sample`,
 		`--actions-queue: actions.queue "many" is not an integer; allowed: an integer from 1 to 10000`,
 	}, "\n")
 	assert.Check(t, is.Error(err, want))

@@ -64,7 +64,7 @@ func keys() []key {
 			100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
 		byteCount("recorder.max_memory", "128MiB", "maximum `size` for recorder.cover, for all CPUs", 1<<20, 1<<40,
 			func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
-		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait",
+		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,run",
 			"`groups` of events to record", strings.Join(EventGroups, ", "), setEvents),
 		optional(duration("recorder.irq_floor", "10us",
 			"`duration` from which on an interrupt or softirq is recorded by itself; 0s: each is",

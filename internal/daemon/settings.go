@@ -19,9 +19,9 @@ const (
 var settingsGate = within.NewGate[string](1)
 
 // addSettings adds the settings that advice may name, as they are now. Tasks are taken in
-// order.
-func addSettings(n *snapshot.Names) {
-	if len(n.Tasks)+len(n.Devices) == 0 {
+// order. scaled are CPUs whose frequency has changed.
+func addSettings(n *snapshot.Names, scaled []int) {
+	if len(n.Tasks)+len(n.Devices)+len(scaled) == 0 {
 		return
 	}
 	var tasks []settings.Paths
@@ -36,7 +36,7 @@ func addSettings(n *snapshot.Names) {
 	}
 	a, err := within.Do(settingsGate, "settings", settingsTimeout, func() answer {
 		groups := settings.Cgroups("/proc", tasks, settingsTimeout/2)
-		return answer{settings.Kernel("/proc", "/sys", disks), groups}
+		return answer{settings.Kernel("/proc", "/sys", disks, scaled), groups}
 	})
 	if err != nil {
 		return // advice names no values then

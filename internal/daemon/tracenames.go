@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -43,7 +44,7 @@ func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
 		d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
 	case d.boost.Overloaded():
 		d.promptUntil.Store(time.Now().UnixNano()) // helpers are not raised
-		limit, m.User = boostNamesTimeout, nil
+		limit, m.User, m.Callers = boostNamesTimeout, nil, nil
 	default:
 		d.promptUntil.Store(math.MaxInt64)
 	}
@@ -88,13 +89,13 @@ func lookUpNames(hosts *process.Table, code interface {
 	place(n.Tasks)       // asks for their containers, and waits for nothing;
 	defer place(n.Tasks) // by then most have answered
 	kernelNames(code.KernelNames, &m, n.Functions)
-	n.Code = userNames(code.User, m.User)
+	n.Code = userNames(code.User, userFrames(&m))
 	for _, dev := range m.Devices {
 		if name := linux.DiskName(dev); name != "" {
 			n.Devices[linux.Disk(dev)] = name
 		}
 	}
-	addSettings(&n)
+	addSettings(&n, m.Scaled)
 	addSockets(&n, hosts, min(limit, socketsTimeout))
 	end := time.Now().Add(fileNamesTimeout)
 	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {
@@ -152,11 +153,19 @@ func kernelNames(ask func([]uint64) ([]string, error), m *trace.References, into
 	}
 }
 
+// userFrames are the innermost frames, and as many of the others as there is room for, process by
+// process.
+func userFrames(m *trace.References) []trace.UserFrame {
+	list := slices.Concat(m.User[:min(len(m.User), maxUserFrames)], m.Callers)
+	list = list[:min(len(list), maxUserFrames)]
+	slices.SortStableFunc(list, func(a, b trace.UserFrame) int { return cmp.Compare(a.PID, b.PID) })
+	return list
+}
+
 // userNames names what ran in user space, process by process, as far as there is time.
 func userNames(ask func(pid int, addrs []uint64) symbols.Stack, list []trace.UserFrame) map[string]string {
 	named := map[string]string{}
 	end := time.Now().Add(codeTimeout)
-	list = list[:min(len(list), maxUserFrames)]
 	for len(list) > 0 && time.Now().Before(end) {
 		pid, addresses := list[0].PID, []uint64(nil)
 		for len(list) > 0 && list[0].PID == pid {
@@ -164,7 +173,7 @@ func userNames(ask func(pid int, addrs []uint64) symbols.Stack, list []trace.Use
 			list = list[1:]
 		}
 		for i, name := range ask(pid, addresses).Frames {
-			if i < len(addresses) && !strings.HasPrefix(name, "[unknown]") {
+			if i < len(addresses) && !strings.HasPrefix(name, "[unknown] 0x") { // a file without symbols is something, too
 				named[snapshot.CodeKey(pid, addresses[i]-1)] = name
 			}
 		}

@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -22,6 +23,7 @@ import (
 const (
 	maxValue   = 256 // bytes of a value
 	maxDisks   = 32
+	maxCPUs    = 256
 	maxCgroups = 128 // with those above them
 )
 
@@ -46,6 +48,7 @@ var files = map[string]string{
 	"transparent_hugepage/defrag":  "kernel/mm/transparent_hugepage/defrag",
 	"cpuidle/current_driver":       "devices/system/cpu/cpuidle/current_driver",
 	"cpufreq/scaling_governor":     "devices/system/cpu/cpu0/cpufreq/scaling_governor",
+	"cpufreq/scaling_min_freq":     "devices/system/cpu/cpu0/cpufreq/scaling_min_freq",
 	"cpu/online":                   "devices/system/cpu/online",
 }
 
@@ -53,9 +56,9 @@ var files = map[string]string{
 var queue = []string{"scheduler", "nr_requests", "wbt_lat_usec"}
 
 // Kernel reads the settings of the kernel and of these disks, by name: vm.dirty_bytes,
-// vda/queue/scheduler. What is not there is left out. proc and sys are where procfs and sysfs
+// vda/queue/scheduler, and the highest frequencies of CPUs: cpu3/cpufreq/cpuinfo_max_freq. What is not there is left out. proc and sys are where procfs and sysfs
 // are mounted. It may block as long as a disk's driver does.
-func Kernel(proc, sys string, disks []string) map[string]string {
+func Kernel(proc, sys string, disks []string, cpus []int) map[string]string {
 	out := map[string]string{}
 	add := func(name, file string) {
 		if v, ok := read(file); ok {
@@ -75,6 +78,10 @@ func Kernel(proc, sys string, disks []string) map[string]string {
 		for _, q := range queue {
 			add(d+"/queue/"+q, filepath.Join(sys, "block", d, "queue", q))
 		}
+	}
+	for _, n := range cpus[:min(len(cpus), maxCPUs)] {
+		name := fmt.Sprintf("cpu%d/cpufreq/cpuinfo_max_freq", n)
+		add(name, filepath.Join(sys, "devices/system/cpu", name))
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 
 // TestKernel: what this kernel says is what procfs says; names of disks lead nowhere else.
 func TestKernel(t *testing.T) {
-	v := Kernel("/proc", "/sys", []string{"../kernel/mm", "..", "", "no such disk"})
+	v := Kernel("/proc", "/sys", []string{"../kernel/mm", "..", "", "no such disk"}, []int{-1, 1 << 30})
 	want, err := os.ReadFile("/proc/sys/vm/dirty_ratio")
 	assert.NilError(t, err)
 	assert.Check(t, v["vm.dirty_ratio"] == strings.TrimSpace(string(want)), "%v", v)
@@ -31,10 +31,20 @@ func TestHostileFiles(t *testing.T) {
 	assert.NilError(t, unix.Mkfifo(filepath.Join(dir, "scheduler"), 0o600))
 	assert.NilError(t, os.WriteFile(filepath.Join(dir, "nr_requests"), []byte("12\x1b[31m"), 0o600))
 	assert.NilError(t, os.WriteFile(filepath.Join(dir, "wbt_lat_usec"), make([]byte, 1<<20), 0o600))
-	v := Kernel(sys, sys, []string{"vda"})
+	v := Kernel(sys, sys, []string{"vda"}, nil)
 	assert.Check(t, len(v) == 0, "%v", v)
 	assert.NilError(t, os.WriteFile(filepath.Join(dir, "nr_requests"), []byte("256\n"), 0o600))
-	assert.Check(t, Kernel(sys, sys, []string{"vda"})["vda/queue/nr_requests"] == "256")
+	assert.Check(t, Kernel(sys, sys, []string{"vda"}, nil)["vda/queue/nr_requests"] == "256")
+}
+
+// TestFrequencies: of the CPUs that are asked for, and of no others.
+func TestFrequencies(t *testing.T) {
+	sys := t.TempDir()
+	for cpu, khz := range map[string]string{"cpu0": "3600000\n", "cpu1": "1800000\n", "cpu2": "fast\x00"} {
+		write(t, filepath.Join(sys, "devices/system/cpu", cpu, "cpufreq/cpuinfo_max_freq"), khz)
+	}
+	v := Kernel(sys, sys, nil, []int{1, 2, 3})
+	assert.DeepEqual(t, v, map[string]string{"cpu1/cpufreq/cpuinfo_max_freq": "1800000"})
 }
 
 // hierarchy is a directory that a mount table calls a cgroup v2.

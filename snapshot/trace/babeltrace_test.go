@@ -124,6 +124,7 @@ func TestBabeltraceReadsEachType(t *testing.T) {
 		`tailcam_interrupts: { cpu_id = 2 }, { tid = 600 }, { vec = 3, total_ns = 200500, count = 41, since_ns = 4999144000, sampled = 0 }`,
 		`tailcam_wait_stack: { cpu_id = 2 }, { tid = 600 }, { pid = 4711, kind = 1, frames = [ [0] = 0xFFFFFFFF81234567, [1] = 0x0, [2] = 0x0, [3] = 0x0, [4] = 0x0, [5] = 0x0, [6] = 0xFFFFFFFF8123456F ] }`,
 		`tailcam_sample: { cpu_id = 2 }, { tid = 600 }, { pid = 4711, kind = 2, frames = [ [0] = 0x7FFF12345678, [1] = 0x0, [2] = 0x0, [3] = 0x0, [4] = 0x0, [5] = 0x0, [6] = 0x7FFF12345680 ] }`,
+		`tailcam_run_stack: { cpu_id = 2 }, { tid = 600 }, { pid = 4711, kind = 2, frames = [ [0] = 0x7FFF12345678, [1] = 0x0, [2] = 0x0, [3] = 0x0, [4] = 0x0, [5] = 0x0, [6] = 0x7FFF12345680 ] }`,
 	}
 	times := map[int]uint64{0: 0, 1: 0, 2: 1000, 3: 2000, 4: 2000}
 	got := babeltrace(t, dir, 0)

@@ -228,11 +228,11 @@ func (b *builder) oneOfEachRare() {
 	put32(r, abi.OffInterruptsTotalNs, 200500)
 	put32(r, abi.OffInterruptsCount, 41)
 	put64(r, abi.OffInterruptsSinceNs, b.now-900000)
-	for kind, t := range []Type{WaitStack, Sample} {
+	for kind, t := range []Type{WaitStack, Sample, RunStack} {
 		r = next(t)
 		put32(r, abi.OffStackPid, 4711)
-		put16(r, abi.OffStackKind, kind+1)
-		address := []uint64{0xffffffff81234567, 0x7fff12345678}[kind]
+		put16(r, abi.OffStackKind, min(kind+1, abi.StackUser))
+		address := []uint64{0xffffffff81234567, 0x7fff12345678, 0x7fff12345678}[kind]
 		r.setFrame(0, address)
 		r.setFrame(abi.StackFrames-1, address+8)
 	}

@@ -206,6 +206,7 @@ var classes = [...]class{
 	}},
 	WaitStack: {"tailcam_wait_stack", stackFields},
 	Sample:    {"tailcam_sample", stackFields},
+	RunStack:  {"tailcam_run_stack", stackFields},
 	DumpStart: {"lttng_statedump_start", nil},
 	DumpTask: {"lttng_statedump_process_state", []field{
 		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"ppid", kS32, valPPID}, {"name", kComm, valName},
@@ -253,7 +254,7 @@ type values struct {
 
 // ofRecord tells whether the events of a type come from the kernel's records.
 func (t Type) ofRecord() bool {
-	return t >= SchedSwitch && t <= Interrupts || t == WaitStack || t == Sample
+	return t >= SchedSwitch && t <= Interrupts || t >= WaitStack && t <= RunStack
 }
 
 // memcgClasses are the names of ReclaimBegin and ReclaimEnd for a cgroup: an

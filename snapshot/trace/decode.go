@@ -180,7 +180,7 @@ func (r *Record) rareBody(t Type) any {
 			Count: r.u32(abi.OffInterruptsCount), Since: r.u64(abi.OffInterruptsSinceNs),
 			Sampled: r.u32(abi.OffInterruptsSampled) != 0, Same: r.u32(abi.OffInterruptsSampled) == abi.InterruptsSame,
 		}
-	case WaitStack, Sample:
+	case WaitStack, Sample, RunStack:
 		s := Stack{PID: int(r.s32(abi.OffStackPid)), User: r.u16(abi.OffStackKind) == abi.StackUser}
 		for i := range s.Frames {
 			s.Frames[i] = r.frame(i)

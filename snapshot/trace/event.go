@@ -8,7 +8,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 )
 
-// Type is the kind of an event. Values up to Sample are types of records.
+// Type is the kind of an event. Values up to RunStack are types of records.
 type Type uint16
 
 // Kinds of events.
@@ -58,6 +58,7 @@ const (
 	Interrupts       Type = abi.RecInterrupts
 	WaitStack        Type = abi.RecWait
 	Sample           Type = abi.RecSample
+	RunStack         Type = abi.RecRun
 
 	// Not records of the kernel: what there was when the trace began, as far as
 	// it is known.
@@ -420,8 +421,8 @@ type ShortRuns struct {
 	Same    bool // and it is the one of the sample before: it has run all the time
 }
 
-// Stack is WaitStack, where Event.TID has waited when it gets a CPU again, or Sample, where
-// it is while it runs.
+// Stack is WaitStack, where Event.TID has waited when it gets a CPU again, Sample, where it is
+// while it runs, or RunStack, where it is when it has had its CPU for long.
 type Stack struct {
 	PID  int
 	User bool // in user space, by frame pointers: without them, the innermost frame alone is right

@@ -15,8 +15,10 @@ type References struct {
 	Files     map[int][]int // file descriptors in system calls, by process
 	Functions []uint64      // of timers and of work
 	Frames    []uint64      // of stacks in the kernel
-	User      []UserFrame   // and in user space
+	User      []UserFrame   // and in user space, the innermost ones
+	Callers   []UserFrame   // and further out, by frame pointers: these may be no code at all
 	Devices   []uint32      // of block requests, major << 20 | minor
+	Scaled    []int         // CPUs whose frequency has changed
 }
 
 // UserFrame is where a process ran in user space.
@@ -28,8 +30,8 @@ type UserFrame struct {
 // FindReferences lists what the records name, each once and in order. name gives the
 // name of a system call; it may be nil, then no files are found.
 func FindReferences(cpus []CPU, name func(nr int) string) References {
-	tids, functions, devices := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}
-	stacks := stackReferences{map[uint64]bool{}, map[UserFrame]bool{}}
+	tids, functions, devices, scaled := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}, map[int]bool{}
+	stacks := stackReferences{map[uint64]bool{}, map[UserFrame]bool{}, map[UserFrame]bool{}}
 	files := fileReferences{names: syscallNames{ask: name}, found: map[file]bool{}}
 	for i := range cpus {
 		for j := range cpus[i].Records {
@@ -50,10 +52,12 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 				functions[r.u64(abi.OffWorkFunction)] = true
 			case SyscallEntry, SyscallExit:
 				files.add(r)
-			case WaitStack, Sample:
+			case WaitStack, Sample, RunStack:
 				stacks.add(r)
 			case BlockInsert, BlockIssue, BlockComplete:
 				devices[r.u32(abi.OffBlockDev)] = true
+			case CPUFrequency:
+				scaled[int(r.s32(abi.OffPowerCpu))] = true
 			}
 		}
 	}
@@ -62,7 +66,9 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 	return References{
 		TIDs: slices.Sorted(maps.Keys(tids)), Files: files.list(),
 		Frames: slices.Sorted(maps.Keys(stacks.kernel)), User: slices.SortedFunc(maps.Keys(stacks.user), compareFrames),
+		Callers:   slices.SortedFunc(maps.Keys(stacks.callers), compareFrames),
 		Functions: slices.Sorted(maps.Keys(functions)), Devices: slices.Sorted(maps.Keys(devices)),
+		Scaled: slices.Sorted(maps.Keys(scaled)),
 	}
 }
 
@@ -70,7 +76,8 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 func (r *References) Without(other *References) References {
 	out := References{
 		TIDs: without(r.TIDs, other.TIDs), Functions: without(r.Functions, other.Functions), Frames: without(r.Frames, other.Frames),
-		User: without(r.User, other.User), Devices: without(r.Devices, other.Devices),
+		User: without(r.User, other.User), Callers: without(r.Callers, other.Callers), Devices: without(r.Devices, other.Devices),
+		Scaled: without(r.Scaled, other.Scaled),
 	}
 	for pid, fds := range r.Files {
 		if rest := without(fds, other.Files[pid]); len(rest) > 0 {
@@ -104,13 +111,18 @@ func without[T comparable](a, b []T) (out []T) {
 
 // stackReferences collects frames of stacks. In user space, the innermost alone is sure.
 type stackReferences struct {
-	kernel map[uint64]bool
-	user   map[UserFrame]bool
+	kernel  map[uint64]bool
+	user    map[UserFrame]bool
+	callers map[UserFrame]bool
 }
 
 func (s *stackReferences) add(r *Record) {
 	if r.u16(abi.OffStackKind) == abi.StackUser {
-		s.user[UserFrame{int(r.s32(abi.OffStackPid)), r.frame(0)}] = true
+		pid := int(r.s32(abi.OffStackPid))
+		s.user[UserFrame{pid, r.frame(0)}] = true
+		for i := 1; i < abi.StackFrames && r.frame(i) != 0; i++ {
+			s.callers[UserFrame{pid, r.frame(i)}] = true
+		}
 		return
 	}
 	for i := range abi.StackFrames {

@@ -17,6 +17,7 @@ func TestMentions(t *testing.T) {
 		Frames:    []uint64{0xffffffff81234567, 0xffffffff8123456f},
 		User:      []UserFrame{{4711, 0x7fff12345678}},
 		Devices:   []uint32{254<<20 | 16},
+		Scaled:    []int{0},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -2,6 +2,7 @@ package accuracy
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type want struct {
 	root   explain.Cause   // what kept the culprit; "": nothing has to be said
 	rootBy string
 	says   string // the verdict, among other things
+	does   bool   // and in which function samples have found what ran
 	// pattern, if not "", must be named; others may come from what else the machine does.
 	pattern explain.Pattern
 	not     explain.Pattern // must not be named; "": any may
@@ -63,6 +65,9 @@ func (w *want) is(by *explain.Who, comm string, tid int) bool {
 	}
 	return tid == 0 || by.TID == tid
 }
+
+// inFunction is what a verdict says of samples.
+var inFunction = regexp.MustCompile(`\((.*, )?in [^ )]+: \d+ of \d+ samples\)`)
 
 // judge holds a result against the truth. It returns how long tailcam says that
 // the culprit took, and what is wrong.
@@ -97,6 +102,9 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 		complain("it advises %q, where there is nothing to advise", r.Advice)
 	case !strings.Contains(r.Advice, w.advice):
 		complain("the advice %q does not say %q", r.Advice, w.advice)
+	}
+	if w.does && !inFunction.MatchString(r.Verdict) {
+		complain("the verdict has no function of what ran")
 	}
 	if !strings.Contains(r.Verdict, w.says) {
 		complain("the verdict does not say %q", w.says)

@@ -60,7 +60,7 @@ func scenarios(shared *resources) []scenario {
 		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog", advice: "kernel.sched_rt_runtime_us (now "}},
 		{
 			name: "forker", rule: trackWakeup,
-			want: want{causes: only(explain.Preempted), by: "scn-forker", says: "copying page tables for fork", advice: "kernel.sched_rt_runtime_us (now "},
+			want: want{causes: only(explain.Preempted), by: "scn-forker", says: "copying page tables for fork", advice: "kernel.sched_rt_runtime_us (now ", does: true},
 		},
 		{
 			name: "work-item", rule: "track: workqueue, function: [refresh_vm_stats], phase: wait", comm: "kworker/*",

@@ -51,7 +51,7 @@ func TestScenarios(t *testing.T) {
 	if !*runAll {
 		list = slices.DeleteFunc(list, func(s scenario) bool { return s.long })
 	}
-	c := watch(t, rules(list), "--recorder-events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,sample")
+	c := watch(t, rules(list))
 	rows := scoreAll(t, c, load, list)
 	var table bytes.Buffer
 	assert.NilError(t, printTable(&table, rows))

@@ -56,7 +56,7 @@ func diskScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "redis-script", rule: trackSyscall("read"), prepare: withRedis,
-			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client", advice: anyAdvice, does: true},
 		},
 		{
 			name: "prefork", rule: trackSyscall("read"), prepare: withWorkers("shared"),

@@ -108,11 +108,11 @@ func processScenarios(shared *resources) []scenario {
 		{name: "traced", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-tracer", says: "tracer", advice: anyAdvice}},
 		{
 			name: "vfork", rule: trackSyscall("clone"),
-			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: anyAdvice, does: true},
 		},
 		{
 			name: "exit", rule: trackSyscall("wait4"), long: true,
-			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "freeing", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "scn-ending", root: explain.Running, rootBy: "scn-ending", says: "freeing", advice: anyAdvice, does: true},
 		},
 		{
 			name: "user-fault", rule: trackOffCPU,
@@ -120,7 +120,7 @@ func processScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "own-work", rule: trackSyscall("fallocate"), long: true,
-			want: want{causes: only(explain.RunningKernel), by: "v-own-work", says: "making pages of a file in memory", advice: anyAdvice},
+			want: want{causes: only(explain.RunningKernel), by: "v-own-work", says: "making pages of a file in memory", advice: anyAdvice, does: true},
 		},
 		{
 			name: "quota-server", rule: trackSyscall("read"), prepare: withQuota,

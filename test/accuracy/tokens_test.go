@@ -103,7 +103,7 @@ func TestRequestScenarios(t *testing.T) {
 	alone(t)
 	load := underLoad(t)
 	list := requestScenarios(&resources{t: t})
-	c := watch(t, rules(list), "--activities-enabled=true", "--recorder-events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle,wait,sample")
+	c := watch(t, rules(list), "--activities-enabled=true")
 	t.Setenv("SCENARIO_SOCKET", c.socket)
 	rows := scoreAll(t, c, load, list)
 	var table bytes.Buffer

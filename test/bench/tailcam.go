@@ -23,7 +23,7 @@ const (
 )
 
 // everyGroup is recorder.events' default.
-var everyGroup = []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle", "wait"}
+var everyGroup = []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle", "wait", "run"}
 
 // tailcam is the kernel side with its recorder, and nothing of the daemon but
 // the reader of outliers.

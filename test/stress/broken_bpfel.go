@@ -28,6 +28,7 @@ const (
 	BrokenVarGeneration         = "generation"
 	BrokenVarMask               = "mask"
 	BrokenVarPercpuHrtimerBases = "percpu_hrtimer_bases"
+	BrokenVarPercpuIrqRegs      = "percpu_irq_regs"
 	BrokenVarPercpuKstat        = "percpu_kstat"
 	BrokenVarPercpuPreemptCount = "percpu_preempt_count"
 	BrokenVarPercpuSoftnetData  = "percpu_softnet_data"
@@ -107,6 +108,7 @@ type BrokenVariableSpecs struct {
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Mask               *ebpf.VariableSpec `ebpf:"mask"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -164,6 +166,7 @@ type BrokenVariables struct {
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Mask               *ebpf.Variable `ebpf:"mask"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -38,6 +38,7 @@ const (
 	StressVarGeneration         = "generation"
 	StressVarMask               = "mask"
 	StressVarPercpuHrtimerBases = "percpu_hrtimer_bases"
+	StressVarPercpuIrqRegs      = "percpu_irq_regs"
 	StressVarPercpuKstat        = "percpu_kstat"
 	StressVarPercpuPreemptCount = "percpu_preempt_count"
 	StressVarPercpuSoftnetData  = "percpu_softnet_data"
@@ -117,6 +118,7 @@ type StressVariableSpecs struct {
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Mask               *ebpf.VariableSpec `ebpf:"mask"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -174,6 +176,7 @@ type StressVariables struct {
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Mask               *ebpf.Variable `ebpf:"mask"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -134,11 +134,8 @@ func (o *Objects) ProgramStats() ([]ProgramStats, error) {
 		}
 		list = append(list, ProgramStats{a.Program, s.RunCount, s.Runtime, s.RecursionMisses})
 	}
-	if !o.takesWaitStacks() {
-		return list, nil
-	}
-	s, err := o.waitStacks()
-	return append(list, s), err
+	parts, err := o.partStats()
+	return append(list, parts...), err
 }
 
 // Missed counts the runs that the kernel skipped, by program, where it tells (5.12+).

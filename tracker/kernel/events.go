@@ -29,8 +29,8 @@ func Events() ([]Event, error) {
 				continue
 			}
 			e := Event{Record: h.Record, Groups: h.Groups, Program: h.Program, Hook: h.Site(), Missing: probe(h, kernel)}
-			if h.Part {
-				e.Program = ""
+			if h.Program == kinds.WaitStacks {
+				e.Program = "" // there are none without a tracker
 			}
 			list = append(list, e)
 			switch h.Record {

@@ -388,6 +388,7 @@ func (o *Objects) size(n *build, s *specs) error {
 		s.ContextPlaces.Type, s.ContextPlaces.Flags, s.ContextPlaces.MaxEntries = ebpf.Array, 0, 1
 	}
 	s.WakerScratch.MaxEntries = uint32(cpus)
+	s.RunScratch.MaxEntries = used(n.plan.Groups["run"], cpus)
 	s.KeptContexts.MaxEntries = used(n.plan.Contexts && (tracks[rules.OffCPU] || tracks[rules.Wakeup]), keptContexts)
 	s.WakerStacks.MaxEntries = used(n.plan.wakerStacksAlways || n.plan.wakerStacksSlow, wakerStacks)
 	s.ChainCpus.MaxEntries = used(tracks[rules.Chain], cpus)

@@ -216,7 +216,7 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 	if h.Program == "sys_exit" && p.chainUser || h.Program == laterProgram && (p.userStacksLater || p.contextsLater()) {
 		return true
 	}
-	if p.Groups["sched"] && slices.Contains(kinds.NameHooks, h.Program) {
+	if p.Groups["sched"] && slices.Contains(kinds.NameHooks, h.Program) || p.Groups["run"] && slices.Contains(kinds.RunHooks, h.Program) {
 		return true
 	}
 	tracks := h.Trackers()

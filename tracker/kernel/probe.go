@@ -74,6 +74,10 @@ func probe(h *kinds.Hook, kernel *btf.Spec) error {
 		return probeFunction(h, kernel)
 	case h.Clock:
 		return probeClock()
+	case h.Variable != "":
+		if err := probeVariable(h.Variable, kernel); err != nil {
+			return err
+		}
 	}
 	var t *btf.Typedef
 	err := kernel.TypeByName("btf_trace_"+h.Tracepoint, &t)

@@ -127,13 +127,21 @@ func (o *Objects) takesWaitStacks() bool {
 // tracksTasks reports whether the tracker is there that knows how long tasks wait.
 func (p *Plan) tracksTasks() bool { return p.Tracks[rules.Wakeup] || p.Tracks[rules.OffCPU] }
 
-// waitStacks is what the part of sched_switch that takes stacks of long waits has done: it
-// counts that itself.
-func (o *Objects) waitStacks() (ProgramStats, error) {
-	s := ProgramStats{Name: kinds.WaitStacks}
-	err := o.EachCPU(func(state *abi.CpuState) {
-		s.Runs += state.Waits.Taken
-		s.RunTime += time.Duration(state.Waits.TakenNs)
+// partStats is what the parts of programs that take stacks have done: they count that
+// themselves.
+func (o *Objects) partStats() (list []ProgramStats, err error) {
+	waits, runs := ProgramStats{Name: kinds.WaitStacks}, ProgramStats{Name: kinds.RunStacks}
+	err = o.EachCPU(func(state *abi.CpuState) {
+		waits.Runs += state.Waits.Taken
+		waits.RunTime += time.Duration(state.Waits.TakenNs)
+		runs.Runs += state.Runs.Taken
+		runs.RunTime += time.Duration(state.Runs.TakenNs)
 	})
-	return s, err
+	if o.takesWaitStacks() {
+		list = append(list, waits)
+	}
+	if o.Plan().Groups["run"] {
+		list = append(list, runs)
+	}
+	return list, err
 }

@@ -102,7 +102,7 @@ func (p *Plan) without(s *Shedding) *Plan {
 // keeps reports whether the program of h stays attached. What notes at its
 // entry where a CPU is needs the exit that clears the note.
 func (p *Plan) keeps(h *kinds.Hook) bool {
-	if h.Program == "hrtimer_expire_exit" {
+	if h.Program == "hrtimer_expire_exit" && !p.Groups["run"] {
 		h = &kinds.Hook{Program: tickProgram, Groups: h.Groups}
 	}
 	return p.wants(h)
@@ -314,7 +314,11 @@ func (o *Objects) Serves() []Served {
 		}
 		s := Served{Program: h.Program, Stacks: h.Program == laterProgram && o.Plan().userStacksLater}
 		s.Always = h.Program == tickProgram && o.Plan().Timeouts || h.Program == laterProgram && o.Plan().contextsLater()
-		for _, g := range h.Groups {
+		groups := h.Groups
+		if slices.Contains(kinds.RunHooks, h.Program) {
+			groups = append(slices.Clone(groups), "run")
+		}
+		for _, g := range groups {
 			if o.Plan().Groups[g] {
 				s.Groups = append(s.Groups, g)
 			}
@@ -328,6 +332,9 @@ func (o *Objects) Serves() []Served {
 	}
 	if o.takesWaitStacks() {
 		list = append(list, Served{Program: kinds.WaitStacks, Groups: []string{"wait"}})
+	}
+	if o.Plan().Groups["run"] {
+		list = append(list, Served{Program: kinds.RunStacks, Groups: []string{"run"}})
 	}
 	return list
 }

@@ -56,6 +56,20 @@ func countsPreemption(v *bpf.TailcamVariableSpecs, kernel *btf.Spec) bool {
 	return own || hot || offset != 0 || arm64
 }
 
+// probeVariable tells why programs cannot read a per-CPU variable of the kernel; nil: they can.
+func probeVariable(name string, kernel *btf.Spec) error {
+	var section *btf.Datasec
+	if err := kernel.TypeByName(percpuSection, &section); err != nil {
+		return fmt.Errorf("this kernel's types have no per-CPU variables: %w", err)
+	}
+	for _, x := range section.Vars {
+		if variable, ok := x.Type.(*btf.Var); ok && variable.Name == name {
+			return nil
+		}
+	}
+	return fmt.Errorf("this kernel's types have no per-CPU variable %s", name)
+}
+
 // percpuSection has the kernel's per-CPU variables, in BTF.
 const percpuSection = ".data..percpu"
 
@@ -96,6 +110,7 @@ func setOffsets(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	offset("percpu_softnet_data", "softnet_data", 0)
 	offset("percpu_kstat", "kstat", 0)
 	offset("percpu_hrtimer_bases", "hrtimer_bases", 0)
+	offset("percpu_irq_regs", "__irq_regs", 0)
 	return set(knobs)
 }
 

@@ -22,6 +22,7 @@ type Hook struct {
 	First      string // struct that its first argument must point to: others are of another architecture
 	Clock      bool   // it is no tracepoint but a timer on each CPU
 	Part       bool   // it is no program but a part of another one at that tracepoint
+	Variable   string // per-CPU variable of the kernel that it reads
 }
 
 // Site is where the program is attached.
@@ -104,6 +105,7 @@ var RecorderHooks = []Hook{
 	{Program: "unthrottle_cfs_rq", Tracepoint: "unthrottle_cfs_rq", Groups: []string{"throttle"}, Record: abi.RecUnthrottle, Function: true},
 	{Program: "throttle_cfs_rq", Tracepoint: "throttle_cfs_rq", Groups: []string{"throttle"}, Record: abi.RecThrottle, Function: true},
 	{Program: WaitStacks, Tracepoint: "sched_switch", Groups: []string{"wait"}, Record: abi.RecWait, Part: true},
+	{Program: RunStacks, Tracepoint: "hrtimer_expire_exit", Groups: []string{"run"}, Record: abi.RecRun, Part: true, Variable: "__irq_regs"},
 	{Program: "sample", Tracepoint: "cpu_clock", Groups: []string{"sample"}, Record: abi.RecSample, Clock: true},
 	{Program: "kvm_exit", Tracepoint: "kvm_exit", Groups: []string{"kvm"}, Record: abi.RecKvmExit, Module: "kvm", First: "kvm_vcpu"},
 	{Program: "kvm_entry", Tracepoint: "kvm_entry", Groups: []string{"kvm"}, Record: abi.RecKvmEntry, Module: "kvm", First: "kvm_vcpu"},
@@ -113,6 +115,13 @@ var RecorderHooks = []Hook{
 // and offcpu know what a long wait is: without one of them, there are none.
 const WaitStacks = "wait_stacks"
 
+// RunStacks is the part of hrtimer_expire_exit that takes stacks of tasks that have had their
+// CPU for long. RunHooks are what it needs: since when is known from switches.
+const RunStacks = "run_stacks"
+
+// RunHooks are the programs that RunStacks needs.
+var RunHooks = []string{"sched_switch", "hrtimer_expire_exit"}
+
 // NameHooks are the programs that keep the names of threads, which the records of
 // group sched go without.
 var NameHooks = []string{"task_rename", "sched_process_exit", "sched_process_exec", "sched_process_fork"}
@@ -121,7 +130,7 @@ var NameHooks = []string{"task_rename", "sched_process_exit", "sched_process_exe
 // all of reclaim.
 var Groups = []string{
 	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
-	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "sample",
+	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm", "wait", "run", "sample",
 }
 
 // Recorded is the knob of a group whose hooks trackers have, too; nil: its
@@ -130,6 +139,6 @@ func Recorded(group string, v *bpf.TailcamVariableSpecs) *ebpf.VariableSpec {
 	return map[string]*ebpf.VariableSpec{
 		"sched": v.RecordSched, "irq": v.RecordIrq, "timer": v.RecordTimer, "block": v.RecordBlock,
 		"workqueue": v.RecordWorkqueue, "process": v.RecordProcess, "syscall": v.RecordSyscall,
-		"wait": v.RecordWait,
+		"wait": v.RecordWait, "run": v.RecordRun,
 	}[group]
 }

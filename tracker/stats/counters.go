@@ -49,6 +49,7 @@ type Counters struct {
 	Reclaimed     uint64            // pending work whose task died
 	Missed        map[string]uint64 // runs that a program skipped because it interrupted itself, by program
 	Unseen        uint64            // context switches and wake-ups that the kernel did not report
+	RunBroken     uint64            // stacks of group run that could not be told from those of the interrupt
 	Freezes       uint64            // of the recorder
 	Stale         uint64            // outliers that were read so late that their rules had been replaced too often
 	HistogramLost uint64            // delays of CPUs that came after the histograms were made
@@ -68,6 +69,7 @@ func Read(o *kernel.Objects) (*Counters, error) {
 	err := o.EachCPU(func(s *abi.CpuState) {
 		c.Reclaimed += s.Reclaimed
 		c.Unseen += s.Unseen
+		c.RunBroken += s.Runs.Broken
 		c.HistogramLost += s.HistogramLost
 		for n := range kinds.All {
 			kind := &kinds.All[n]

@@ -4,7 +4,7 @@
 // recorders, and with nothing.
 //
 //	go run ./test/bench/service [-rounds 9] [-quick] [-only LOADS] [-variants VARIANTS]
-//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-prices] [-o FILE]
+//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-prices | -sites] [-o FILE]
 //
 // It needs root, a built bin/tailcam, and the services (make deps-bench-service).
 // It fails if something does not run, never because something was slow.
@@ -37,6 +37,7 @@ type options struct {
 	tailcams []tailcam
 	output   string // JSON
 	prices   bool   // of tailcam's programs, instead of loads' times
+	sites    bool   // where tasks wait, instead
 }
 
 func main() {
@@ -56,6 +57,7 @@ func main() {
 		})
 	flag.StringVar(&o.output, "o", "out/bench-service.json", "where the JSON goes")
 	flag.BoolVar(&o.prices, "prices", false, "measure what each of tailcam's programs takes under the loads, with BPF statistics, and nothing else")
+	flag.BoolVar(&o.sites, "sites", false, "run the loads at once for rounds times seconds, with nothing attached, and print how much of the time off CPUs explain/waitsites knows; fails below 95 %")
 	flag.Parse()
 	if o.quick {
 		o.rounds, o.seconds = 1, 1
@@ -87,13 +89,19 @@ func run(ctx context.Context, o *options) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("attaching to the kernel needs root: run it with sudo")
 	}
+	if o.sites && len(o.only) == 0 {
+		o.only = siteLoads
+	}
 	loads, err := selectLoads(o.only)
 	if err != nil {
 		return err
 	}
-	variants, missing, err := selectVariants(o)
-	if err != nil {
-		return err
+	var variants []variant
+	var missing []string
+	if !o.sites {
+		if variants, missing, err = selectVariants(o); err != nil {
+			return err
+		}
 	}
 	if o.nice != 0 {
 		// Of this thread, and so of what it starts, and of this session among others.
@@ -121,6 +129,9 @@ func run(ctx context.Context, o *options) (err error) {
 		if err := compileTokens(ctx, &b.env); err != nil {
 			return err
 		}
+	}
+	if o.sites {
+		return b.printSites(ctx, os.Stdout)
 	}
 	if o.prices {
 		return b.printPrices(ctx, os.Stdout)

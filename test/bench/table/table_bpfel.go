@@ -41,6 +41,7 @@ const (
 	TableVarGeneration         = "generation"
 	TableVarMask               = "mask"
 	TableVarPercpuHrtimerBases = "percpu_hrtimer_bases"
+	TableVarPercpuIrqRegs      = "percpu_irq_regs"
 	TableVarPercpuKstat        = "percpu_kstat"
 	TableVarPercpuPreemptCount = "percpu_preempt_count"
 	TableVarPercpuSoftnetData  = "percpu_softnet_data"
@@ -131,6 +132,7 @@ type TableVariableSpecs struct {
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Mask               *ebpf.VariableSpec `ebpf:"mask"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
@@ -192,6 +194,7 @@ type TableVariables struct {
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Mask               *ebpf.Variable `ebpf:"mask"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
+	PercpuIrqRegs      *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`

@@ -49,6 +49,14 @@ func Stacks(t *testing.T, history *History) {
 		"a wait for a pipe": body(trace.WaitStack, func(_ trace.Event, s trace.Stack) bool {
 			return s.PID == pid && !s.User && (has(&s, "pipe_read") || has(&s, "anon_pipe_read"))
 		}),
+		"a long run in the kernel": body(trace.RunStack, func(_ trace.Event, s trace.Stack) bool {
+			interrupt := slices.ContainsFunc([]string{"hrtimer_interrupt", "__hrtimer_run_queues", "asm_sysvec_apic_timer_interrupt", "el1_interrupt"},
+				func(f string) bool { return has(&s, f) })
+			return s.PID == pid && !s.User && has(&s, "vfs_read") && !interrupt
+		}),
+		"a long run in user space": body(trace.RunStack, func(_ trace.Event, s trace.Stack) bool {
+			return s.PID == pid && s.User && s.Frames[0] != 0 && s.Frames[0]>>47 == 0
+		}),
 		"a sample in the kernel": body(trace.Sample, func(_ trace.Event, s trace.Stack) bool {
 			return s.PID == pid && !s.User && has(&s, "vfs_read")
 		}),
