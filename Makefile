@@ -331,6 +331,7 @@ deps-test:
 		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
 		prometheus='scrapes the daemon; promtool' prometheus-alertmanager='sends alerts; amtool' \
 		protobuf-compiler='reads what is exported to Perfetto' chromium='opens pages and flame graphs' librsvg2-bin='draws pictures as no browser does' \
+		containerd='pods' podman='containers' docker.io='containers by another daemon' runc='runs both' openjdk-17-jdk-headless='a JVM, whose title is its main class' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 
 .PHONY: deps-unit

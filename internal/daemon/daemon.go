@@ -68,6 +68,7 @@ type daemon struct {
 	store      *snapshot.Store
 	hosts      *process.Table
 	containers atomic.Pointer[containers.Lookup]
+	undecided  atomic.Int32 // how many more times followContainers decides conditions on containers
 	symbols    *helper.Helper
 	kernel     *tracker.Tracker
 	triggers   *trigger.Engine

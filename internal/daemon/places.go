@@ -48,6 +48,7 @@ func (d *daemon) reloadContainers(c *config.Config) error {
 	if err := d.useContainers(&c.Containers); err != nil || !d.kernel.NeedRuntime() {
 		return err
 	}
+	d.undecided.Store(2) // what is asked now is answered by the second tick of followContainers at the latest
 	return d.kernel.TeachCgroups()
 }
 
@@ -147,7 +148,8 @@ func (d *daemon) placeTasks(tasks []snapshot.NamedTask) {
 }
 
 // followContainers decides conditions on containers and pods anew while one was asked for
-// that is not known: its runtime may have been down, or slow.
+// that is not known, as its runtime may have been down, or slow; and after a reload has
+// changed the runtimes.
 func (d *daemon) followContainers(ctx context.Context) error {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
@@ -159,7 +161,11 @@ func (d *daemon) followContainers(ctx context.Context) error {
 		case <-tick.C:
 		}
 		err := d.survive(guard.Housekeeping, func() error {
-			if !d.kernel.NeedRuntime() || !d.containers.Load().Missing() {
+			again := d.undecided.Load() > 0
+			if again {
+				d.undecided.Add(-1)
+			}
+			if !d.kernel.NeedRuntime() || !again && !d.containers.Load().Missing() {
 				return nil
 			}
 			return d.kernel.TeachCgroups()

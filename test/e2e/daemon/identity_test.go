@@ -151,18 +151,30 @@ func assertNamed(t *testing.T, d *running, pod *runtimes.Pod) {
 func TestPodman(t *testing.T) {
 	needRoot(t)
 	p := runtimes.StartPodman(t)
+	testDockerAPI(t, "podman", p.Socket, p.Run)
+}
+
+// TestDocker: names of containers of a real Docker.
+func TestDocker(t *testing.T) {
+	needRoot(t)
+	p := runtimes.StartDocker(t)
+	testDockerAPI(t, "docker", p.Socket, p.Run)
+}
+
+// testDockerAPI: a rule for containers by their names; run starts one.
+func testDockerAPI(t *testing.T, runtime, socket string, run func(name, micros, label string) (id string)) {
 	d := start(t, rulesFile(
 		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, container: 'web*'}", "snapshot: false"),
-	), "--containers-sockets", "docker:"+p.Socket, "--containers-labels", "tier")
-	p.Run("db1", nap20, "tier=data")
-	id := p.Run("web1", nap20, "tier=front")
+	), "--containers-sockets", "docker:"+socket, "--containers-labels", "tier")
+	run("db1", nap20, "tier=data")
+	id := run("web1", nap20, "tier=front")
 	eventually(t, "its naps are told", func() bool { return len(d.events("web")) >= 20 })
 	for _, o := range d.events("web") {
 		at := o.Task
-		assert.Check(t, o.Partial || at.ContainerName == "web1" && at.Runtime == "podman" && at.Container == id && at.Image == runtimes.Image && at.Workload["tier"] == "front",
+		assert.Check(t, o.Partial || at.ContainerName == "web1" && at.Runtime == runtime && at.Container == id && at.Image == runtimes.Image && at.Workload["tier"] == "front",
 			"%+v", at)
 	}
-	t.Logf("%d outliers of new containers were decided before Podman answered", d.status().loss("cgroup_gone", "web"))
+	t.Logf("%d outliers of new containers were decided before %s answered", d.status().loss("cgroup_gone", "web"), runtime)
 }
 
 // TestUnits: rules for units follow their cgroups as they come and go; no runtime is needed.
@@ -208,4 +220,31 @@ func TestTitles(t *testing.T) {
 		list := d.events("nap")
 		return len(list) > 0 && list[len(list)-1].Task.Name() == "order-service.pl"
 	})
+}
+
+// javaNaps is a program that naps in its main thread.
+const javaNaps = "package org.example;\nclass Orders {\n\tpublic static void main(String[] a) throws Exception { while (true) Thread.sleep(20); }\n}\n"
+
+// TestJavaTitle: a real JVM is called by its main class, and no other argument is told.
+func TestJavaTitle(t *testing.T) {
+	needRoot(t)
+	java, javac := needTool(t, "java", "openjdk-17-jdk-headless"), needTool(t, "javac", "openjdk-17-jdk-headless")
+	dir, uid := publicDir(t, ""), newUID()
+	source := writeFile(t, filepath.Join(dir, "Orders.java"), javaNaps, 0o644)
+	out, err := exec.CommandContext(t.Context(), javac, "-d", dir, source).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+	d := start(t, rulesFile(entry("nap", "offcpu", "10ms", fmt.Sprintf("{uid: %d}", uid), "snapshot: false")))
+	cmd := exec.CommandContext(t.Context(), java, "-Xmx64m", "-XX:-UsePerfData", "-Dpassword=secret", "-cp", dir, "org.example.Orders", "--secret")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	assert.NilError(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	eventually(t, "the JVM is told by its main class", func() bool {
+		list := d.events("nap")
+		return len(list) > 20 && list[len(list)-1].Task.Title == "org.example.Orders"
+	})
+	for _, o := range d.events("nap") {
+		title := o.Task.Title
+		assert.Check(t, (o.Partial || title == "org.example.Orders") && o.Task.PID == cmd.Process.Pid && !strings.Contains(o.Task.Name(), "secret"), "%+v", o.Task)
+	}
 }
