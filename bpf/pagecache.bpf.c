@@ -6,6 +6,7 @@
  * Programs whose tracepoint the kernel lacks are left out before this is loaded.
  */
 #include "abi/pagecache.h"
+#include "accounts/account.h" /* its maps are those of the daemon, if one has activities: otherwise nobody has tokens */
 #include "lib/core_fixes.h"
 
 #define PF_MEMALLOC 0x00000800 /* include/linux/sched.h */
@@ -479,21 +480,33 @@ static __always_inline u32 how_removed(struct task_struct *p, struct inode *inod
 	return PAGECACHE_INVALIDATE;
 }
 
+/* NULL: there are too many. */
+static __always_inline u64 *removal(void *map, struct pagecache_removal *who)
+{
+	u64 none = 0, *n = bpf_map_lookup_elem(map, who);
+
+	if (n)
+		return n;
+	bpf_map_update_elem(map, who, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(map, who);
+}
+
 static __always_inline void removed_by(struct task_struct *p, struct pagecache_removal *who, u64 pages)
 {
 	u32 first = 0;
 	void *map = bpf_map_lookup_elem(&removals, &first);
-	u64 none = 0, *n;
+	u64 *n;
 
 	if (!map)
 		return;
 	who->pid = p->tgid;
 	who->cgroup = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(who->comm, sizeof(who->comm));
-	n = bpf_map_lookup_elem(map, who);
-	if (!n) {
-		bpf_map_update_elem(map, who, &none, BPF_NOEXIST);
-		n = bpf_map_lookup_elem(map, who);
+	account_refer(p, &who->by);
+	n = removal(map, who);
+	if (!n && who->by.serial) { /* rather whoever it was than nobody */
+		__builtin_memset(&who->by, 0, sizeof(who->by));
+		n = removal(map, who);
 	}
 	count(n ?: &unattributed, pages);
 }

@@ -16,6 +16,10 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	PagecacheMapActivityAccounts              = "activity_accounts"
+	PagecacheMapActivityOwners                = "activity_owners"
+	PagecacheMapActivityProcesses             = "activity_processes"
+	PagecacheMapActivityShared                = "activity_shared"
 	PagecacheMapFiles                         = "files"
 	PagecacheMapNames                         = "names"
 	PagecacheMapRemovals                      = "removals"
@@ -30,6 +34,7 @@ const (
 	PagecacheProgMmVmscanMemcgReclaimBegin    = "mm_vmscan_memcg_reclaim_begin"
 	PagecacheProgMmVmscanMemcgReclaimEnd      = "mm_vmscan_memcg_reclaim_end"
 	PagecacheProgWritebackDirtyFolio          = "writeback_dirty_folio"
+	PagecacheVarActivitiesOpen                = "activities_open"
 	PagecacheVarLost                          = "lost"
 	PagecacheVarPageShift                     = "page_shift"
 	PagecacheVarPercpuHrtimerBases            = "percpu_hrtimer_bases"
@@ -100,18 +105,23 @@ type PagecacheProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PagecacheMapSpecs struct {
-	Files     *ebpf.MapSpec `ebpf:"files"`
-	Names     *ebpf.MapSpec `ebpf:"names"`
-	Removals  *ebpf.MapSpec `ebpf:"removals"`
-	Scratches *ebpf.MapSpec `ebpf:"scratches"`
-	Threads   *ebpf.MapSpec `ebpf:"threads"`
-	Unasked   *ebpf.MapSpec `ebpf:"unasked"`
+	ActivityAccounts  *ebpf.MapSpec `ebpf:"activity_accounts"`
+	ActivityOwners    *ebpf.MapSpec `ebpf:"activity_owners"`
+	ActivityProcesses *ebpf.MapSpec `ebpf:"activity_processes"`
+	ActivityShared    *ebpf.MapSpec `ebpf:"activity_shared"`
+	Files             *ebpf.MapSpec `ebpf:"files"`
+	Names             *ebpf.MapSpec `ebpf:"names"`
+	Removals          *ebpf.MapSpec `ebpf:"removals"`
+	Scratches         *ebpf.MapSpec `ebpf:"scratches"`
+	Threads           *ebpf.MapSpec `ebpf:"threads"`
+	Unasked           *ebpf.MapSpec `ebpf:"unasked"`
 }
 
 // PagecacheVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PagecacheVariableSpecs struct {
+	ActivitiesOpen     *ebpf.VariableSpec `ebpf:"activities_open"`
 	Lost               *ebpf.VariableSpec `ebpf:"lost"`
 	PageShift          *ebpf.VariableSpec `ebpf:"page_shift"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
@@ -146,16 +156,24 @@ func (o *PagecacheObjects) Close() error {
 //
 // It can be passed to LoadPagecacheObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PagecacheMaps struct {
-	Files     *ebpf.Map `ebpf:"files"`
-	Names     *ebpf.Map `ebpf:"names"`
-	Removals  *ebpf.Map `ebpf:"removals"`
-	Scratches *ebpf.Map `ebpf:"scratches"`
-	Threads   *ebpf.Map `ebpf:"threads"`
-	Unasked   *ebpf.Map `ebpf:"unasked"`
+	ActivityAccounts  *ebpf.Map `ebpf:"activity_accounts"`
+	ActivityOwners    *ebpf.Map `ebpf:"activity_owners"`
+	ActivityProcesses *ebpf.Map `ebpf:"activity_processes"`
+	ActivityShared    *ebpf.Map `ebpf:"activity_shared"`
+	Files             *ebpf.Map `ebpf:"files"`
+	Names             *ebpf.Map `ebpf:"names"`
+	Removals          *ebpf.Map `ebpf:"removals"`
+	Scratches         *ebpf.Map `ebpf:"scratches"`
+	Threads           *ebpf.Map `ebpf:"threads"`
+	Unasked           *ebpf.Map `ebpf:"unasked"`
 }
 
 func (m *PagecacheMaps) Close() error {
 	return _PagecacheClose(
+		m.ActivityAccounts,
+		m.ActivityOwners,
+		m.ActivityProcesses,
+		m.ActivityShared,
 		m.Files,
 		m.Names,
 		m.Removals,
@@ -169,6 +187,7 @@ func (m *PagecacheMaps) Close() error {
 //
 // It can be passed to LoadPagecacheObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PagecacheVariables struct {
+	ActivitiesOpen     *ebpf.Variable `ebpf:"activities_open"`
 	Lost               *ebpf.Variable `ebpf:"lost"`
 	PageShift          *ebpf.Variable `ebpf:"page_shift"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`

@@ -20,6 +20,8 @@ type Activity struct {
 	NS int64 `json:"ns,omitempty"`
 	// Same: it is that of the slow task.
 	Same bool `json:"same,omitempty"`
+	// Evidence is set if it is known of one moment alone: "as it woke it", "as it left the CPU".
+	Evidence string `json:"evidence,omitempty"`
 }
 
 // Carried is an activity, and when tasks carried its token.
@@ -76,51 +78,60 @@ type asked struct {
 	weight uint64
 }
 
-// activityIn returns what threads worked for in half of some time or more; nil: that is not
-// known.
+// activityIn returns what threads worked for in half of some time or more, by their tokens, or else
+// by what they published; nil: that is not known.
 func (m *model) activityIn(times []asked) *Activity {
+	if a := mostOf(times, m.carriedBy); a != nil {
+		return a
+	}
+	return mostOf(times, m.publishedBy)
+}
+
+// mostOf does so by what is known of a thread, in order of time.
+func mostOf(times []asked, known func(tid int) []carried) *Activity {
 	var all uint64
-	sums := map[*Carried]uint64{}
+	sums := map[Activity]uint64{}
 	for _, t := range times {
 		all += t.weight
-		list := m.carriedBy(t.tid)
+		list := known(t.tid)
 		i := sort.Search(len(list), func(i int) bool { return list[i].to > t.from })
 		for ; i < len(list) && list[i].from < t.to; i++ {
 			ns := min(list[i].to, t.to) - max(list[i].from, t.from)
 			if t.weight != t.to-t.from {
 				ns = t.weight
 			}
-			sums[list[i].of] += ns
+			sums[list[i].of.Activity] += ns
 		}
 	}
-	var most *Carried
-	for c, ns := range sums {
-		if most == nil || ns > sums[most] || ns == sums[most] && c.Token < most.Token {
-			most = c
+	var most Activity
+	for a, ns := range sums {
+		if ns > sums[most] || ns == sums[most] && cmp.Or(cmp.Compare(a.Token, most.Token), cmp.Compare(a.SpanID, most.SpanID)) < 0 {
+			most = a
 		}
 	}
-	if most == nil || sums[most]*2 < all {
+	if most == (Activity{}) || sums[most]*2 < all {
 		return nil
 	}
-	a := most.Activity
-	a.NS = int64(min(sums[most], all))
-	return &a
+	most.NS = int64(min(sums[most], all))
+	return &most
 }
 
 // activities adds to the slow task, to parts, and to links of the chain which requests the
 // tasks worked for.
 func (w *walker) activities(r *Result, pieces []piece) {
-	if w.m.names.Activities == nil {
+	o := w.outlier
+	if w.m.names.Activities == nil && w.m.published == nil && o.Waker == nil && o.OnCPU == nil {
 		return
 	}
-	o := w.outlier
 	if o.Key == nil && o.Began == "" && o.TID > 0 && o.Track != "activity" {
 		r.Activity = w.m.activityIn([]asked{{span{o.Start, o.End}, o.TID, o.End - o.Start}})
 	}
-	if w.own = o.Token; r.Activity != nil {
-		w.own = r.Activity.Token
+	w.own = Activity{Token: o.Token, TraceID: o.TraceID}
+	if r.Activity != nil {
+		w.own = Activity{Token: r.Activity.Token, TraceID: cmp.Or(r.Activity.TraceID, o.TraceID)}
 	}
 	w.name(r.Parts, pieces)
+	w.nameByPublished(r.Parts, pieces)
 	for i := range r.Parts {
 		if p := &r.Parts[i]; p.key() == r.Blame.key() {
 			r.Blame.Activity = p.Activity
@@ -152,7 +163,7 @@ func (w *walker) nameBy(parts []Part, times map[partKey][]asked) {
 	for i := range parts {
 		a := w.m.activityIn(times[parts[i].key()])
 		if a != nil {
-			a.Same = w.own != "" && a.Token == w.own
+			a.Same = w.same(a)
 		}
 		parts[i].Activity = a
 	}
@@ -223,7 +234,10 @@ func (a *Activity) text(ns int64) string {
 		return ""
 	}
 	s := "at work on " + a.Words()
-	if a.NS < ns-ns/10 {
+	switch {
+	case a.Evidence != "":
+		s += ", " + a.Evidence
+	case a.NS < ns-ns/10:
 		s += ", " + duration(a.NS) + " of it"
 	}
 	return " (" + s + ")"
@@ -266,7 +280,7 @@ func shortText(s string) string {
 func (w *walker) stepActivity(times []asked) *Activity {
 	a := w.m.activityIn(times)
 	if a != nil {
-		a.NS, a.Same = 0, w.own != "" && a.Token == w.own
+		a.NS, a.Same = 0, w.same(a)
 	}
 	return a
 }

@@ -68,6 +68,78 @@ func TestActivity(t *testing.T) {
 	}
 }
 
+// TestPublished: where no token is known, a trace that was published all the time is named, or one
+// that was read at one moment, of the part that this ended.
+func TestPublished(t *testing.T) {
+	const behind = "victim 1 waited 10.0 ms to run on CPU 0"
+	slow := Outlier{Track: "wakeup", TID: victim, PID: victim, Comm: "victim", Start: 1_000_000, End: 11_000_000}
+	of := func(change func(o *Outlier)) []Outlier {
+		o := slow
+		change(&o)
+		return []Outlier{o}
+	}
+	left := func(tid int) []Outlier {
+		return of(func(o *Outlier) { o.OnCPU = &Published{TID: tid, TraceID: "4bf9", SpanID: "00f0"} })
+	}
+	another := func(from, to uint64) []Outlier {
+		return []Outlier{slow, {Track: "syscall", TID: third, Start: from, End: to, TraceID: "4bf9", SpanID: "00f0"}}
+	}
+	for _, c := range []struct {
+		name     string
+		outliers []Outlier
+		names    Names
+		want     string
+	}{
+		{"its own", of(func(o *Outlier) { o.TraceID = "4bf9" }), caseNames, behind + " (at work on a request, trace 4bf9): 10.0 ms behind third 3"},
+		{"who left the CPU", left(third), caseNames, "third 3 (SCHED_FIFO 50) (at work on a request, trace 4bf9, as it left the CPU)"},
+		{"with a token", left(third), carrying(by(third, "report", "1.9.1", 0, 20000)), `third 3 (SCHED_FIFO 50) (at work on request "report", token 1.9.1)`},
+		{"another one left it", left(other), caseNames, "third 3 (SCHED_FIFO 50), woken"},
+		{"the same", of(func(o *Outlier) {
+			o.TraceID, o.OnCPU = "4bf9", &Published{TID: third, TraceID: "4bf9"}
+		}), caseNames, "third 3 (SCHED_FIFO 50) (at work on the same request, trace 4bf9, as it left the CPU)"},
+		{"of another outlier", another(1_000_000, 11_000_000), caseNames, "third 3 (SCHED_FIFO 50) (at work on a request, trace 4bf9)"},
+		{"for too short a time", another(1_000_000, 4_000_000), caseNames, "third 3 (SCHED_FIFO 50), woken"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &script{}
+			behindThird(s)
+			r := explained(t, &s.list, c.outliers, c.names).Outliers[0]
+			assert.Check(t, strings.Contains(r.Verdict, c.want), "verdict\n%s\nwant\n%s", r.Verdict, c.want)
+		})
+	}
+}
+
+// TestPublishedByWaker: the trace of who ended a wait is of the part that it ended, and of no other.
+func TestPublishedByWaker(t *testing.T) {
+	explains := func(known *Published) *Result {
+		s := &script{}
+		s.swap(300, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, trace.Switch{PrevState: 1, Call: 0}).
+			wake(11000, 1, other, victim, 0).swap(11010, 0, 0, victim, sleeps(0))
+		o := Outlier{Track: "offcpu", TID: victim, Comm: "victim", Start: 1_000_000, End: 11_010_000, Syscall: "read", Waker: known}
+		return &explained(t, &s.list, []Outlier{o}, caseNames).Outliers[0]
+	}
+	known := Published{TID: other, TraceID: "4bf9", SpanID: "00f0", From: 1_000_000, At: 11_000_000}
+	r := explains(&known)
+	assert.Check(t, strings.Contains(r.Verdict, "other 2 (at work on a request, trace 4bf9, as it woke it)"), "%s", r.Verdict)
+	a := r.Blame.Activity
+	assert.Assert(t, a != nil && a.TraceID == "4bf9" && a.SpanID == "00f0" && a.Evidence == asItWoke && a.NS == 0, "%+v", a)
+	for _, c := range []struct {
+		name   string
+		change func(p *Published)
+	}{
+		{"of another task", func(p *Published) { p.TID = third }},
+		{"of another sleep", func(p *Published) { p.From, p.At = 100, 900_000 }},
+		{"of a short end", func(p *Published) { p.From = 8_000_000 }},
+		{"of a wake-up before its end", func(p *Published) { p.At = 9_000_000 }},
+		{"backwards", func(p *Published) { p.From, p.At = p.At, p.From }},
+	} {
+		p := known
+		c.change(&p)
+		r := explains(&p)
+		assert.Check(t, r.Blame.Activity == nil && !strings.Contains(r.Verdict, "trace"), "%s: %s", c.name, r.Verdict)
+	}
+}
+
 // TestActivityOfWork: a work item is of the request that had it queued, and so is a worker.
 func TestActivityOfWork(t *testing.T) {
 	s := &script{}

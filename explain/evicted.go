@@ -86,7 +86,7 @@ func (w *walker) evictedParts(parts []Part, pieces []piece) {
 			p.Evicted = w.m.evictorOf(task, times)
 		}
 		if e := p.Evicted; e != nil {
-			e.Activity.Same = w.own != "" && e.Activity.Token == w.own
+			e.Activity.Same = w.same(e.Activity)
 		}
 	}
 }

@@ -50,6 +50,11 @@ type Outlier struct {
 	Account string
 	// Token of the activity that the outlier is, or that its task worked for, if known.
 	Token string
+	// TraceID and SpanID are those that its program has published for its thread, if they are of
+	// all the time.
+	TraceID, SpanID string
+	// Waker and OnCPU are what is known of who woke it, and of who kept its CPU; nil: nothing.
+	Waker, OnCPU *Published
 	// Labels of a declared pair, such as its query.
 	Labels map[string]string
 }

@@ -295,6 +295,7 @@ type model struct {
 	activities []Carried         // set with carried
 	refaults   map[int][]refault // pages that threads read again; set with carried
 	carried    map[int][]carried // by thread; nil: not asked for yet
+	published  map[int][]carried // by thread: traces; nil: none
 	labelled   []*Outlier        // declared pairs of threads that have labels
 	roles      map[[2]int]role   // of a process for another
 	replies    map[int][]reply   // by who woke; nil: not computed
@@ -327,6 +328,7 @@ func newModel(outliers []Outlier, names Names) *model {
 		m.to += lateEvents
 	}
 	m.from -= min(m.from, lookBack)
+	m.collectPublished(outliers)
 	m.findGaps()
 	return m
 }

@@ -53,8 +53,8 @@ type walker struct {
 	full       fullQueue
 	asked      int // see maxAsked
 	spun       map[*task][]spun
-	threads    int    // that the path of an activity goes through
-	own        string // token of the slow task's activity; "": none, or not known
+	threads    int      // that the path of an activity goes through
+	own        Activity // of the slow task: token and trace, as far as they are known
 }
 
 // add appends a piece or extends the last one.

@@ -891,6 +891,7 @@ type PagecacheRemoval struct {
 	Pid    uint32
 	How    uint32
 	Comm   [16]byte
+	By     ActivityReference
 }
 
 // enum pagecache_whole, pagecache.h.

@@ -3,7 +3,7 @@
 #ifndef TAILCAM_ABI_PAGECACHE_H
 #define TAILCAM_ABI_PAGECACHE_H
 
-#include <linux/types.h>
+#include "abi/activity.h"
 
 enum pagecache_size {
 	PAGECACHE_NAMES = 16384,   /* names that are remembered; the least recently used go */
@@ -55,6 +55,7 @@ struct pagecache_removal {
 	__u32 pid;
 	__u32 how; /* enum pagecache_how */
 	char comm[16];
+	struct activity_reference by; /* whose token the thread carried; serial 0: none */
 };
 
 enum pagecache_whole {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/pagecache"
 	"github.com/tailcam/tailcam/internal/term"
 )
@@ -39,7 +40,8 @@ cached   in the cache at the end
 Then who removed pages of these files, and how: kswapd, direct-reclaim (a task for which the
 machine had no memory), cgroup-reclaim (a cgroup at its limit), pageout (DAMON, MADV_PAGEOUT),
 invalidate (posix_fadvise, drop_caches, direct I/O), truncate, unlink. OWNER is the cgroup that
-the pages were charged to.
+the pages were charged to. FOR is the request that the task worked for, if it carried a token and
+the daemon runs with activities.enabled.
 
 Pages that a program has mapped are asked for when they are mapped, and not each time they are
 used. Direct I/O, and files of tmpfs, are not seen. What this kernel cannot tell is "-", with
@@ -49,8 +51,8 @@ Memory is bounded: 4,096 files are told apart. A row with "up to N more" may hav
 pages while it was not; a file with more than a 4,096th of all pages is never left out.
 
 Programs of its own are loaded into the kernel and go when it ends, whatever ends it. No daemon
-is needed. Paths are as files were first seen, in the mounts of this process; others begin with
-the device.`,
+is needed, but for FOR. Paths are as files were first seen, in the mounts of this process;
+others begin with the device.`,
 		Example: "  sudo tailcam cache\n" +
 			"  sudo tailcam cache --file '/var/lib/postgresql/**' --for 1m --sort evicted\n" +
 			"  sudo tailcam cache --file '*.ibd' -n 5 -o json",
@@ -67,6 +69,7 @@ the device.`,
 	flags.StringVar(&f.sort, "sort", f.sort, "sort by this `column`: "+strings.Join(pagecache.Orders, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(pagecache.Orders, cobra.ShellCompDirectiveNoFileComp))
 	c.addOutput(cmd)
+	c.addSocket(cmd)
 	return cmd
 }
 
@@ -89,7 +92,7 @@ func (c *cli) cache(ctx context.Context, f *cacheFlags) error {
 		}
 		c.err.Printf("counting %s…\n", until)
 	}
-	report, err := c.deps.cache(ctx, f)
+	report, err := c.deps.cache(ctx, f, c.client())
 	if err != nil {
 		return err
 	}
@@ -100,22 +103,65 @@ func (c *cli) cache(ctx context.Context, f *cacheFlags) error {
 	return nil
 }
 
-// countCache counts until its time is over.
-func countCache(ctx context.Context, f *cacheFlags) (*pagecache.Report, error) {
+// countCache counts until its time is over. A daemon with activities knows what tasks work for.
+func countCache(ctx context.Context, f *cacheFlags, daemon *api.Client) (*pagecache.Report, error) {
+	end := ctx
 	if f.length > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.length)
+		end, cancel = context.WithTimeout(ctx, f.length)
 		defer cancel()
 	}
-	w, err := pagecache.Open(&pagecache.Options{File: f.file})
+	opts := pagecache.Options{File: f.file}
+	// Without a daemon, or without its activities, who removes pages has no request.
+	if info, err := daemon.Activities(end, false); err == nil && len(info.Maps) > 0 {
+		if opts.Activities, err = pagecache.OpenMaps(info.Maps); err != nil {
+			return nil, err
+		}
+		defer pagecache.CloseMaps(opts.Activities) //nolint:errcheck // only read from
+	}
+	w, err := pagecache.Open(&opts)
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close() //nolint:errcheck // the kernel removes what is not closed
-	if err := w.Run(ctx); err != nil {
+	if err := w.Run(end); err != nil {
 		return nil, err
 	}
-	return w.Report(f.sort, f.most), nil
+	r := w.Report(f.sort, f.most)
+	if opts.Activities != nil {
+		nameRequests(r, daemon)
+	}
+	return r, nil
+}
+
+// nameTime is how long the daemon is asked for names, after the end of the count.
+const nameTime = 5 * time.Second
+
+// nameRequests adds what the daemon knows of requests that live, or that it remembers. Without it they
+// have their tokens.
+func nameRequests(r *pagecache.Report, daemon *api.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), nameTime) // also after SIGINT
+	defer cancel()
+	info, err := daemon.Activities(ctx, true)
+	if err != nil {
+		return
+	}
+	known := map[string]*api.ActivityInfo{}
+	for _, list := range [][]api.ActivityInfo{info.Ended, info.Live} {
+		for i := range list {
+			known[list[i].ID] = &list[i]
+		}
+	}
+	for i := range r.Files {
+		for j := range r.Files[i].RemovedBy {
+			requests := r.Files[i].RemovedBy[j].Requests
+			for k := range requests {
+				if a := known[requests[k].Token]; a != nil {
+					requests[k].Name, requests[k].Text, requests[k].TraceID = a.Name, a.Text, a.TraceID
+				}
+			}
+		}
+	}
 }
 
 func (c *cli) printCache(r *pagecache.Report) {
@@ -205,21 +251,34 @@ func nonzero(n uint64) term.Cell {
 const mostRemovers = 5
 
 func (c *cli) printRemovers(r *pagecache.Report, names []string) {
-	table := term.NewTable(term.Column{Title: "PAGES OF", Flex: true}, right("PAGES"), term.Column{Title: "REMOVED BY"},
-		term.Column{Title: "HOW"}, term.Column{Title: "IN", Flex: true}, term.Column{Title: "OWNER", Flex: true}, term.Column{})
+	columns := []term.Column{
+		{Title: "PAGES OF", Flex: true}, right("PAGES"), {Title: "REMOVED BY"}, {Title: "HOW"}, {Title: "IN", Flex: true},
+		{Title: "OWNER", Flex: true},
+	}
+	requests := slices.ContainsFunc(r.Files, func(f pagecache.File) bool {
+		return slices.ContainsFunc(f.RemovedBy, func(who pagecache.Remover) bool { return len(who.Requests) > 0 })
+	})
+	if requests {
+		columns = append(columns, term.Column{Title: "FOR", Flex: true})
+	}
+	table := term.NewTable(append(columns, term.Column{})...)
 	some := false
 	for i := range r.Files {
-		for j := range r.Files[i].RemovedBy {
-			if j == mostRemovers {
-				break
+		removers := r.Files[i].RemovedBy
+		for j := range removers[:min(len(removers), mostRemovers)] {
+			who := &removers[j]
+			cells := []term.Cell{
+				plain(names[i]), nonzero(who.Pages), plain(fmt.Sprintf("%s %d", term.Clean(who.Comm), who.PID)),
+				plain(who.How), plain(term.Clean(who.Cgroup)), plain(term.Clean(who.Owner)),
 			}
-			who := &r.Files[i].RemovedBy[j]
+			if requests {
+				cells = append(cells, plain(requestsText(who)))
+			}
 			excess := term.Cell{}
 			if who.ErrorPages > 0 {
 				excess = term.Cell{Text: fmt.Sprintf("up to %s more", term.Count(who.ErrorPages)), Style: term.Yellow}
 			}
-			table.Cells(plain(names[i]), nonzero(who.Pages), plain(fmt.Sprintf("%s %d", term.Clean(who.Comm), who.PID)),
-				plain(who.How), plain(term.Clean(who.Cgroup)), plain(term.Clean(who.Owner)), excess)
+			table.Cells(append(cells, excess)...)
 			some = true
 		}
 	}
@@ -227,4 +286,22 @@ func (c *cli) printRemovers(r *pagecache.Report, names []string) {
 		c.out.Printf("\n")
 		table.Print(c.out, "")
 	}
+}
+
+// requestsText is which requests a task removed pages for: the one of most pages, and how many there are.
+func requestsText(who *pagecache.Remover) string {
+	if len(who.Requests) == 0 {
+		return ""
+	}
+	q := &who.Requests[0]
+	text := "token " + q.Token
+	for _, name := range []string{q.Text, q.Name} {
+		if name != "" {
+			text = fmt.Sprintf("%s, %s", term.Clean(name), text)
+		}
+	}
+	if more := len(who.Requests) - 1; more > 0 {
+		text += fmt.Sprintf(" (%s pages), and %d more", term.Count(q.Pages), more)
+	}
+	return text
 }

@@ -12,6 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/pagecache"
 )
 
@@ -58,7 +59,7 @@ func TestCacheCommand(t *testing.T) {
 	var asked *cacheFlags
 	run := func(args ...string) (int, string, string) {
 		p := testDeps()
-		p.cache = func(_ context.Context, f *cacheFlags) (*pagecache.Report, error) {
+		p.cache = func(_ context.Context, f *cacheFlags, _ *api.Client) (*pagecache.Report, error) {
 			asked = f
 			return report, nil
 		}
@@ -70,6 +71,15 @@ func TestCacheCommand(t *testing.T) {
 	assert.Check(t, status == exitOK && stderr == "counting for 3s…\n", "%d %q", status, stderr)
 	assert.Check(t, is.Equal(strings.ReplaceAll(stdout, " \n", "\n"), cachePrinted))
 	assert.DeepEqual(t, *asked, cacheFlags{"*.ibd", "evicted", 3 * time.Second, 7}, cmp.AllowUnexported(cacheFlags{}))
+
+	// With a daemon's activities there is one column more.
+	by := &report.Files[0].RemovedBy[0]
+	by.Requests = []pagecache.Request{{Token: "3.17.5", Name: "report", Text: "a\x1bb", Pages: 11}, {Token: "3.18.5", Pages: 1}}
+	_, stdout, _ = run()
+	for _, row := range []string{"OWNER     FOR\n", `  /b\u202e  report, a\x1bb, token 3.17.5 (11 pages), and 1 more` + "\n", "unlink"} {
+		assert.Check(t, is.Contains(strings.ReplaceAll(stdout, "  \n", "\n"), row))
+	}
+	by.Requests = nil
 
 	status, stdout, stderr = run("-o", "json", "--for", "0s")
 	assert.Check(t, status == exitOK && stderr == "", "%d %q", status, stderr)

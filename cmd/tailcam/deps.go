@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/internal/accounts"
+	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/daemon"
 	"github.com/tailcam/tailcam/internal/demo"
@@ -42,7 +43,7 @@ type deps struct {
 	// record watches while a command runs.
 	record func(ctx context.Context, o *record.Options) (*record.Report, error)
 	// cache counts what happens to the page cache.
-	cache func(ctx context.Context, f *cacheFlags) (*pagecache.Report, error)
+	cache func(ctx context.Context, f *cacheFlags, daemon *api.Client) (*pagecache.Report, error)
 }
 
 // newDeps returns the real ones.

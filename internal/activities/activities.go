@@ -24,7 +24,10 @@ type Options struct {
 	Groups     []string // default accounts.Default; scheduler is always on
 	UserMemory int64    // bytes of the maps of one user; default 96 MiB. Root has no limit of its own.
 	Memory     int64    // bytes of all maps; default 192 MiB
-	Log        *zap.Logger
+	// Linger is for how long the programs stay attached when nobody takes part any more;
+	// default 30 s.
+	Linger time.Duration
+	Log    *zap.Logger
 }
 
 // Why a process is refused. The errors say more.
@@ -43,6 +46,7 @@ const reserved = abi.ActivityProcesses / 8
 type Activities struct {
 	opts   Options
 	kernel *kernelSide
+	hooks  *attachment
 	log    *zap.Logger
 	slow   chan struct{} // limits what waits for the kernel to let go of maps
 
@@ -85,7 +89,7 @@ type Counts struct {
 	Late      uint64 // credits for tokens that had ended
 }
 
-// New loads and attaches the kernel side. Close undoes it.
+// New loads the kernel side, which is attached while somebody takes part. Close undoes it.
 func New(o *Options) (*Activities, error) {
 	a := &Activities{users: map[uint32]user{}, slow: make(chan struct{}, 32)}
 	if o != nil {
@@ -104,6 +108,10 @@ func New(o *Options) (*Activities, error) {
 	if a.kernel, err = load(a.opts.Groups); err != nil {
 		return nil, fmt.Errorf("load the kernel side of activities: %w", err)
 	}
+	a.hooks = &attachment{kernel: a.kernel, linger: cmp.Or(a.opts.Linger, 30*time.Second), log: a.log}
+	if err := a.hooks.try(); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach the kernel side of activities: %w", err), a.kernel.close())
+	}
 	return a, nil
 }
 
@@ -114,7 +122,7 @@ func (a *Activities) groupBits() uint32 { return accounts.Bits(a.opts.Groups) }
 // accounts.Hardware, why not all counters of that group can be read.
 func (a *Activities) Missing() map[string]error { return a.kernel.missing }
 
-// Close takes back all maps, and detaches the kernel side.
+// Close takes back all maps, and detaches and unloads the kernel side.
 func (a *Activities) Close() error {
 	a.mu.Lock()
 	a.closed = true
@@ -125,7 +133,7 @@ func (a *Activities) Close() error {
 		wg.Go(p.Close)
 	}
 	wg.Wait()
-	return a.kernel.close()
+	return errors.Join(a.hooks.close(), a.kernel.close())
 }
 
 // list returns the processes. Requires a.mu.
@@ -195,14 +203,18 @@ func (a *Activities) Open(o *Opening) (*Process, error) {
 	return p, nil
 }
 
-// admit gives a process a number, within the quotas, once the maps have gone that it had before.
+// admit gives a process a number, within the quotas, once the maps have gone that it had before,
+// and has the kernel side attached.
 func (a *Activities) admit(p *Process, wait time.Duration) error {
 	patience := time.NewTimer(wait)
 	defer patience.Stop()
 	for {
 		before, err := a.tryAdmit(p)
-		if before == nil {
+		if err != nil {
 			return err
+		}
+		if before == nil {
+			return a.attach(p)
 		}
 		select {
 		case <-before.left:
@@ -210,6 +222,16 @@ func (a *Activities) admit(p *Process, wait time.Duration) error {
 			return a.countRefusal(fmt.Errorf("%w: it has one set of maps, which all of its code can use", ErrIsOpen))
 		}
 	}
+}
+
+// attach is for a process that has been admitted: forget is the end of it. It may take some
+// tenths of a second, which a.mu is not held for.
+func (a *Activities) attach(p *Process) error {
+	if err := a.hooks.hold(); err != nil {
+		p.Close()
+		return fmt.Errorf("attach the kernel side of activities: %w", err)
+	}
+	return nil
 }
 
 func (a *Activities) countRefusal(err error) error {
@@ -286,14 +308,12 @@ func (a *Activities) count(p *Process, n int) {
 // forget gives a number back.
 func (a *Activities) forget(p *Process, late uint64) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.processes[p.number] != p {
-		return
-	}
 	a.processes[p.number] = nil
 	a.late += late
 	a.count(p, -1)
 	close(p.left)
+	a.mu.Unlock()
+	a.hooks.release()
 }
 
 // newProcess checks what is asked for.

@@ -3,6 +3,7 @@ package activities
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -89,9 +90,13 @@ func (a *Activities) Carried() []abi.ActivityCarried {
 }
 
 // Evicted returns which pages came back last that a token had evicted, in no order: at most
-// abi.EvictedElements of each CPU.
+// abi.EvictedElements of each CPU. Not those that were evicted before a time in which nobody took
+// part: they may have come back meanwhile, and have been evicted by another, unseen.
 func (a *Activities) Evicted() []abi.ActivityEvicted {
+	since := a.hooks.usedSince()
 	a.kernel.rings.mu.RLock()
 	defer a.kernel.rings.mu.RUnlock()
-	return whole[abi.ActivityEvicted](a.kernel.rings.evicted)
+	return slices.DeleteFunc(whole[abi.ActivityEvicted](a.kernel.rings.evicted), func(e abi.ActivityEvicted) bool {
+		return e.EvictedNs < since && since <= e.SinceNs
+	})
 }

@@ -90,4 +90,21 @@ func TestEvicted(t *testing.T) {
 		reads(s)
 		evict() // for nobody
 	}), 0)
+
+	// While nobody takes part, pages may come back and be evicted by another, unseen.
+	c.onThread(func(s *thread) {
+		s.carry(c.begin())
+		reads(s)
+		evict()
+	})
+	p.Close()
+	c, _ = newClient(t, a, Opening{})
+	c.onThread(func(s *thread) {
+		reader = s.tid
+		s.carry(c.begin())
+		reads(s)
+	})
+	for _, e := range a.Evicted() {
+		assert.Check(t, e.Tid != reader, "evicted before: %+v", e)
+	}
 }

@@ -40,3 +40,15 @@ func (p *Process) Owner() abi.ActivityOwner {
 
 // Maps are those of the kernel side, by name, until Close.
 func (a *Activities) Maps() map[string]*ebpf.Map { return a.kernel.shared }
+
+// MapIDs are the ids of those maps.
+func (a *Activities) MapIDs() map[string]uint32 {
+	ids := map[string]uint32{}
+	for name, m := range a.kernel.shared {
+		if info, err := m.Info(); err == nil {
+			id, _ := info.ID() // 4.13
+			ids[name] = uint32(id)
+		}
+	}
+	return ids
+}

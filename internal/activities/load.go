@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/link"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/internal/accounts"
@@ -32,12 +31,10 @@ type kernelSide struct {
 	programs map[string]*ebpf.Program
 	loaded   []*ebpf.Collection
 	types    *btf.Cache // of the kernel, which every load wants
-	links    []link.Link
-	groups   *accounts.Attached
 }
 
-// load loads and attaches the programs of some groups. What this kernel refuses beyond the
-// scheduler's is missing.
+// load loads the programs of some groups, and attaches none. What this kernel refuses beyond
+// the scheduler's is missing.
 func load(groups []string) (k *kernelSide, err error) {
 	k = &kernelSide{programs: map[string]*ebpf.Program{}, types: btf.NewCache()}
 	defer func() {
@@ -67,7 +64,7 @@ func load(groups []string) (k *kernelSide, err error) {
 		}
 	}
 	k.types = nil
-	return k, k.attach()
+	return k, nil
 }
 
 // only returns a copy with some of the programs.
@@ -110,28 +107,8 @@ func (k *kernelSide) loadOthers(spec *ebpf.CollectionSpec) {
 	}
 }
 
-func (k *kernelSide) attach() (err error) {
-	if k.groups, err = accounts.Attach(k.programs); err != nil {
-		return err
-	}
-	for _, name := range required {
-		l, err := link.AttachTracing(link.TracingOptions{Program: k.loaded[0].Programs[name]})
-		if err != nil {
-			return fmt.Errorf("attach %s: %w", name, err)
-		}
-		k.links = append(k.links, l)
-	}
-	return nil
-}
-
 func (k *kernelSide) close() error {
 	var errs []error
-	for _, l := range slices.Backward(k.links) {
-		errs = append(errs, l.Close())
-	}
-	if k.groups != nil {
-		errs = append(errs, k.groups.Close())
-	}
 	for _, c := range k.loaded {
 		c.Close()
 	}

@@ -25,6 +25,8 @@ type ActivitiesInfo struct {
 	Missed uint64 `json:"missed"` // ended between two looks at them: their tokens were used again
 	// IntervalNS is how often the daemon looks: less often if that would cost too much.
 	IntervalNS int64 `json:"interval_ns"`
+	// Maps are ids of maps in the kernel that tell which task works for which activity, by name.
+	Maps map[string]uint32 `json:"maps,omitempty"`
 }
 
 // ActivityInfo is one activity.

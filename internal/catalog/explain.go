@@ -115,6 +115,7 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 	out.Stacks, out.User = explainStacks(o), o.Stacks.User
 	out.Labels = explainLabels(o.Labels)
 	explainKey(&out, o)
+	explainPublished(&out, o)
 	if o.Activity != nil {
 		out.Token = o.Activity.Token
 	}
@@ -146,6 +147,24 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 		}
 	}
 	return out
+}
+
+// explainPublished adds what programs have published for the threads of an outlier: for the slow one
+// where it cannot have changed that meanwhile, as it was in the kernel.
+func explainPublished(out *explain.Outlier, o *events.Outlier) {
+	switch o.Track {
+	case "syscall", "offcpu", "wakeup":
+	default:
+		return
+	}
+	out.TraceID, out.SpanID = o.TraceID, o.SpanID
+	if w := o.Waker; w != nil && w.TraceID != "" && o.Track == "offcpu" {
+		at := o.EndMono - min(uint64(max(o.RunnableNS, 0)), o.EndMono)
+		out.Waker = &explain.Published{TID: w.TID, TraceID: w.TraceID, SpanID: w.SpanID, From: o.StartMono, At: at}
+	}
+	if c := o.OnCPU; c != nil && c.TraceID != "" {
+		out.OnCPU = &explain.Published{TID: c.TID, TraceID: c.TraceID, SpanID: c.SpanID}
+	}
 }
 
 // explainKey tells whether the outlier's task did the work, or only passed its exit: pairs

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"sync"
+
 	"github.com/tailcam/tailcam/internal/activities/watch"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
@@ -18,7 +20,7 @@ func (d *daemon) carriedActivities(from, to uint64) (list []snapshot.CarriedActi
 			seen.Others = []watch.Process{opened{d.declaredEntry, d.requests}}
 		}
 		d.mu.Unlock()
-		past := d.requests.Past(&seen, d.sameIDs, from, to)
+		past := d.requests.Past(&seen, d.threadsHere, from, to)
 		for i := range past {
 			list = append(list, newCarried(&past[i]))
 		}
@@ -27,9 +29,16 @@ func (d *daemon) carriedActivities(from, to uint64) (list []snapshot.CarriedActi
 	return list
 }
 
-// sameIDs reports whether the slots of a process have ids of threads as they are here: it is in
-// the pid namespace of the daemon, or has those that rules declare (0), which the kernel side writes.
-func (d *daemon) sameIDs(pid int) bool { return pid == 0 || d.hosts.ThreadInside(pid, pid) == pid }
+// threadsHere tells which thread of a process has which id here, 0: none, by the id in its slot, which
+// its process may have written: so it is one of its own, also in a pid namespace of its own. Those of
+// activities that rules declare (0) are written by the kernel side, as they are here.
+func (d *daemon) threadsHere(pid int) func(inside int) int {
+	if pid == 0 {
+		return func(inside int) int { return inside }
+	}
+	known := sync.OnceValue(func() map[int]int { return d.hosts.ThreadsHere(pid) })
+	return func(inside int) int { return known()[inside] }
+}
 
 func newCarried(p *watch.Past) snapshot.CarriedActivity {
 	a := snapshot.CarriedActivity{Token: p.ID, Name: p.Name, Text: p.Text, TraceID: p.TraceID, SpanID: p.SpanID}

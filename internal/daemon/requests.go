@@ -115,7 +115,7 @@ func (d *daemon) Activities(ended bool) (*api.ActivitiesInfo, error) {
 	r := d.requests.Report(ended)
 	info := &api.ActivitiesInfo{
 		Processes: r.Processes, LiveCount: r.LiveCount, Count: r.Counts.Ended, Missed: r.Missed,
-		IntervalNS: r.Every.Nanoseconds(),
+		IntervalNS: r.Every.Nanoseconds(), Maps: d.activities.MapIDs(),
 	}
 	wall, now := time.Now(), linux.Monotonic()
 	begun := func(mono uint64) time.Time { return wall.Add(-time.Duration(now - min(mono, now))).UTC() }

@@ -30,6 +30,9 @@ type Options struct {
 	Files int
 	// Every is how often counts are taken from the kernel; default 200ms.
 	Every time.Duration
+	// Activities are the maps of the kernel side of activities, by name: see OpenMaps. nil: who
+	// removes pages is told without requests.
+	Activities map[string]*ebpf.Map
 }
 
 // Watch counts from Open to Close. It is not safe for concurrent use.
@@ -43,7 +46,8 @@ type Watch struct {
 	active  int // which of each pair the programs write
 
 	files    *summary[abi.PagecacheKey, file]
-	removals *summary[abi.PagecacheRemoval, struct{}]
+	removals *summary[abi.PagecacheRemoval, struct{}] // without By
+	requests *summary[abi.PagecacheRemoval, struct{}] // those with By
 	total    abi.PagecacheCounts
 	other    map[abi.PagecacheKey]bool // files that File does not match
 	unnamed  uint64                    // pages of files that have no name, if there is a File
@@ -107,6 +111,7 @@ func Open(opts *Options) (*Watch, error) {
 	}
 	w.files = newSummary[abi.PagecacheKey, file](w.opts.Files)
 	w.removals = newSummary[abi.PagecacheRemoval, struct{}](w.opts.Files)
+	w.requests = newSummary[abi.PagecacheRemoval, struct{}](w.opts.Files)
 	if err := w.open(); err != nil {
 		w.Close() //nolint:errcheck // the first error tells
 		return nil, fmt.Errorf("watch the page cache: %w", err)
@@ -133,7 +138,12 @@ func (w *Watch) open() error {
 	if err := spec.Variables["page_shift"].Set(pageShift()); err != nil {
 		return err
 	}
-	if w.coll, err = ebpf.NewCollection(spec); err != nil {
+	replace, err := w.share(spec)
+	if err != nil {
+		return err
+	}
+	w.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
 	for name, s := range map[string]*swapped{"files": &w.counts, "removals": &w.who} {

@@ -52,10 +52,19 @@ func (w *Watch) readRemovals(m *ebpf.Map) error {
 	return drain(m, keys, values, func(n int) {
 		for i := range keys[:n] {
 			if w.opts.File == "" || w.files.entries[keys[i].File] != nil {
-				w.removals.add(keys[i], values[i])
+				w.addRemoval(keys[i], values[i])
 			}
 		}
 	})
+}
+
+// addRemoval adds pages that were removed, and for which request if that is known.
+func (w *Watch) addRemoval(who abi.PagecacheRemoval, pages uint64) {
+	if who.By.Serial != 0 {
+		w.requests.add(who, pages)
+		who.By = abi.ActivityReference{}
+	}
+	w.removals.add(who, pages)
 }
 
 // drain empties a map.

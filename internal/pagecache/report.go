@@ -116,6 +116,8 @@ type Remover struct {
 	Owner      string `json:"owner"`
 	Pages      uint64 `json:"pages"`
 	ErrorPages uint64 `json:"error_pages"`
+	// Requests are those that it removed them for, the most first, as far as it carried a token.
+	Requests []Request `json:"requests,omitempty"`
 }
 
 // Report returns what has been read, sorted by one of Orders. most: how many files are listed;
@@ -218,7 +220,7 @@ func (w *Watch) addRemovers(r *Report, keys map[abi.PagecacheKey]int) {
 	table := process.New(nil)
 	defer table.Close() //nolint:errcheck // only read from
 	owners := ownersOf(table)
-	list := slices.Clone(w.removals.order)
+	list, requests := slices.Clone(w.removals.order), w.requestsBy()
 	slices.SortFunc(list, func(a, b *entry[abi.PagecacheRemoval, struct{}]) int {
 		return cmp.Or(cmp.Compare(b.weight-b.excess, a.weight-a.excess), cmp.Compare(a.key.Pid, b.key.Pid), cmp.Compare(a.key.How, b.key.How))
 	})
@@ -232,6 +234,10 @@ func (w *Watch) addRemovers(r *Report, keys map[abi.PagecacheKey]int) {
 			Owner: owners(e.key.Owner), Pages: e.weight - e.excess, ErrorPages: e.excess + r.UnattributedPages + r.LostPages,
 		}
 		who.Cgroup, _ = table.CgroupPath(e.key.Cgroup) // "" if it is gone
+		for _, q := range requests[e.key] {
+			q.ErrorPages += who.ErrorPages
+			who.Requests = append(who.Requests, q)
+		}
 		r.Files[i].RemovedBy = append(r.Files[i].RemovedBy, who)
 	}
 }

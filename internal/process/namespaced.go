@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxNamespaced bounds the threads that HostThread looks at.
+// maxNamespaced bounds the threads of a process that are looked at.
 const maxNamespaced = 4096
 
 // HostThread returns the id here of a thread that its process knows by another: that of the
@@ -34,6 +34,28 @@ func (t *Table) HostThread(pid, tid int) int {
 		}
 	}
 	return 0
+}
+
+// ThreadsHere returns the ids here of the threads of a process, by those that it knows them by:
+// those of the innermost pid namespace. Of more than 4,096 threads the rest is missing.
+func (t *Table) ThreadsHere(pid int) map[int]int {
+	dir := filepath.Join(t.opts.Proc, strconv.Itoa(pid), "task")
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	same := len(namespaced(filepath.Join(dir, strconv.Itoa(pid)))) == 1
+	names, _ := d.Readdirnames(maxNamespaced)
+	here := make(map[int]int, len(names))
+	for _, name := range names {
+		if tid, err := strconv.Atoi(name); err == nil && same {
+			here[tid] = tid
+		} else if ids := namespaced(filepath.Join(dir, name)); len(ids) > 0 {
+			here[ids[len(ids)-1]] = ids[0]
+		}
+	}
+	return here
 }
 
 // ThreadInside returns the id that a process knows one of its threads by: that of the

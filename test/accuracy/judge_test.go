@@ -20,6 +20,7 @@ type truth struct {
 	End     uint64 `json:"end_ns"`
 	Part    uint64 `json:"part_ns"` // of it, what the culprit took
 	Request string `json:"request"` // INDEX.GENERATION of the token that the culprit carried; 0.0: none
+	Trace   string `json:"trace"`   // that the culprit had published; "": none
 	Crowded bool   `json:"crowded"` // no other CPU was idle all the time
 	Spoilt  string `json:"spoilt"`  // why this run says nothing
 }
@@ -110,6 +111,7 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 		complain("the verdict does not say %q", w.says)
 	}
 	wrong = append(wrong, w.judgeRequest(tr, r)...)
+	wrong = append(wrong, judgeTrace(tr, r)...)
 	if w.root != "" {
 		if n := len(r.Chain); n == 0 {
 			complain("finds nothing behind it, not %s by %s", w.root, w.rootBy)

@@ -64,12 +64,15 @@ func build(dir string) error {
 	if err := os.CopyFS(src, sources); err != nil {
 		return err
 	}
-	client, err := os.ReadFile("../../clients/c/tailcam.h")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(src, "src/tailcam.h"), client, 0o600); err != nil {
-		return err
+	const traces = "../support/threadctx/src/"
+	for _, file := range []string{"../../clients/c/tailcam.h", traces + "threadctx.h", traces + "variable.c"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(src, "src", filepath.Base(file)), text, 0o600); err != nil {
+			return err
+		}
 	}
 	return inject.CompileWith("gcc", built.program, os.DirFS(src))
 }

@@ -12,6 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/test/support/slowirq"
@@ -54,7 +55,46 @@ func requestScenarios(shared *resources) []scenario {
 				causes: only(explain.BlockDevice), by: "loop", request: "report", says: ", for a page that scn-reporter ", evicted: true, advice: anyAdvice,
 			},
 		},
+		{
+			name: "trace-lock", rule: trackOffCPU, prepare: withContexts,
+			want: want{causes: only(explain.Locked), by: "scn-holder"},
+		},
 	}
+}
+
+// withContexts has the daemon know where the threads of the program publish their traces, before
+// it begins.
+func withContexts(t *testing.T, r *round) {
+	waitForPublishers(t, false) // of rounds before
+	r.ready = func(t *testing.T, _ int) { waitForPublishers(t, true) }
+}
+
+// waitForPublishers waits until the daemon knows that processes publish contexts, or that none do.
+func waitForPublishers(t *testing.T, some bool) {
+	t.Helper()
+	for end := time.Now().Add(hang); ; time.Sleep(50 * time.Millisecond) {
+		status, err := api.NewClient(os.Getenv("SCENARIO_SOCKET")).Status(t.Context())
+		assert.NilError(t, err)
+		if (status.Activities.Publishers > 0) == some {
+			return
+		}
+		assert.Assert(t, time.Now().Before(end), "%d processes publish contexts", status.Activities.Publishers)
+	}
+}
+
+// judgeTrace tells what is wrong with the trace that is blamed: it is that which the culprit had
+// published when it let go, and none that it had before or after.
+func judgeTrace(tr *truth, r *explain.Result) (wrong []string) {
+	if tr.Trace == "" {
+		return nil
+	}
+	if a := r.Blame.Activity; a == nil || a.TraceID != tr.Trace || a.Token != "" || a.Same {
+		wrong = append(wrong, fmt.Sprintf("blames %+v, not trace %s", a, tr.Trace))
+	}
+	if says := "(at work on a request, trace " + tr.Trace + ", as it woke it)"; !strings.Contains(r.Verdict, says) {
+		wrong = append(wrong, fmt.Sprintf("the verdict does not say %q", says))
+	}
+	return wrong
 }
 
 // withNeighbour gives the program less memory than its other request reads, and makes the disk slow.

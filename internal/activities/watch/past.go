@@ -44,10 +44,9 @@ type Seen struct {
 
 // Past returns which activities threads carried from one moment to another, in nanoseconds of
 // CLOCK_MONOTONIC, or whose evictions had pages read again then: what the kernel side has
-// seen, and what threads carry now. same tells
-// whether the threads of a process have the same ids there as here. The oldest activity comes
-// first.
-func (w *Watcher) Past(seen *Seen, same func(pid int) bool, from, to uint64) []Past {
+// seen, and what threads carry now. here returns what tells which id a thread of a process has
+// here, by the one that it has there; 0: it has none. The oldest activity comes first.
+func (w *Watcher) Past(seen *Seen, here func(pid int) func(inside int) int, from, to uint64) []Past {
 	list := append(w.opts.Processes(), seen.Others...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +54,7 @@ func (w *Watcher) Past(seen *Seen, same func(pid int) bool, from, to uint64) []P
 	for _, p := range list {
 		x.processes[uint32(p.Key())] = p
 	}
-	seen.Carried = append(seen.Carried, x.now(seen.Carried, same)...)
+	seen.Carried = append(seen.Carried, x.now(seen.Carried, here)...)
 	return x.past(seen, from, to)
 }
 
@@ -124,7 +123,7 @@ func (p *Past) last() (at uint64) {
 
 // now is what threads carry now, as the kernel side would tell it. Those whose ids here are
 // not known are left out.
-func (x *pastIndex) now(seen []abi.ActivityCarried, same func(pid int) bool) (list []abi.ActivityCarried) {
+func (x *pastIndex) now(seen []abi.ActivityCarried, here func(pid int) func(inside int) int) (list []abi.ActivityCarried) {
 	type thread struct {
 		serial uint32
 		inside int
@@ -134,18 +133,21 @@ func (x *pastIndex) now(seen []abi.ActivityCarried, same func(pid int) bool) (li
 		ids[thread{seen[i].Serial, int(seen[i].Inside)}] = seen[i].Tid
 	}
 	for serial, p := range x.processes {
-		known := same(p.PID())
+		idHere := here(p.PID())
 		p.Read(func(m *Maps) {
 			if !m.Valid() {
 				return
 			}
 			for slot := range m.Threads {
 				t := m.thread(slot)
-				tid, ok := ids[thread{serial, t.TID}]
-				if known {
-					tid, ok = uint32(t.TID), true
+				if t.TID <= 0 {
+					continue
 				}
-				if ok && t.TID > 0 {
+				tid := uint32(idHere(t.TID))
+				if tid == 0 { // of a child, or it has ended
+					tid = ids[thread{serial, t.TID}]
+				}
+				if tid != 0 {
 					list = append(list, t.sight(serial, tid, x.w.opts.Now()))
 				}
 			}

@@ -102,10 +102,13 @@ func TestPast(t *testing.T) {
 			sight(p, 5, 300, 250, carry{-1, 3}, carry{1, 1 << 63}),
 		}, "a: 5 90-200\n"},
 	} {
-		got := said(w.Past(&Seen{Carried: test.seen}, func(int) bool { return false }, 0, 1000))
+		got := said(w.Past(&Seen{Carried: test.seen}, nowhere, 0, 1000))
 		assert.Equal(t, got, test.want, test.name)
 	}
 }
+
+// nowhere knows no threads.
+func nowhere(int) func(int) int { return func(int) int { return 0 } }
 
 // What a thread carries now is in its slot; what is known of a token that was used again
 // since is its number.
@@ -119,13 +122,18 @@ func TestPastNow(t *testing.T) {
 	slot.Half[1] = abi.ActivityHalf{Token: p.index(1), Generation: 1, SinceNs: 700}
 	slot.Half[0] = abi.ActivityHalf{Token: p.index(0), Generation: 1, SinceNs: 600}
 	w := New(&Options{Processes: func() []Process { return []Process{p} }, Now: func() uint64 { return now }})
-	same := func(pid int) bool { return pid == p.PID() }
+	same := func(pid int) func(int) int {
+		assert.Equal(t, pid, p.PID())
+		return func(inside int) int { return inside }
+	}
 	assert.Equal(t, said(w.Past(&Seen{}, same, 0, 2000)), "a\uFFFD: 5 600-700\nb: 5 700-1000\n")
 	assert.Equal(t, said(w.Past(&Seen{}, same, 650, 690)), "a\uFFFD: 5 600-700\n")
-	assert.Equal(t, said(w.Past(&Seen{}, func(int) bool { return false }, 0, 2000)), "", "which thread it is here is not known")
+	assert.Equal(t, said(w.Past(&Seen{}, nowhere, 0, 2000)), "", "which thread it is here is not known")
 	seen := []abi.ActivityCarried{sight(p, 5, 650, 0, carry{0, 600}, carry{-1, 0})}
 	seen[0].Tid = 77
-	assert.Equal(t, said(w.Past(&Seen{Carried: seen}, func(int) bool { return false }, 0, 2000)), "a\uFFFD: 77 600-700\nb: 77 700-1000\n")
+	assert.Equal(t, said(w.Past(&Seen{Carried: seen}, nowhere, 0, 2000)), "a\uFFFD: 77 600-700\nb: 77 700-1000\n")
+	namespaced := func(int) func(int) int { return func(inside int) int { return inside + 1000 } }
+	assert.Equal(t, said(w.Past(&Seen{}, namespaced, 650, 690)), "a\uFFFD: 1005 600-700\n")
 	p.end(0)
 	p.begin(0, "another")
 	list := w.Past(&Seen{}, same, 0, 2000)
@@ -153,7 +161,7 @@ func TestPastHostile(t *testing.T) {
 		}
 		rand.Shuffle(len(seen), func(i, j int) { seen[i], seen[j] = seen[j], seen[i] })
 		last := map[int][]Stretch{}
-		for _, a := range w.Past(&Seen{Carried: seen}, func(int) bool { return false }, 0, 1000) {
+		for _, a := range w.Past(&Seen{Carried: seen}, nowhere, 0, 1000) {
 			for _, s := range a.Stretches {
 				assert.Assert(t, s.From < s.To && s.To < 1000, "%+v", s)
 				last[s.TID] = append(last[s.TID], s)

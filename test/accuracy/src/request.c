@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Victims that work for a request, and are slow because of another one, or of their own. */
+/*
+ * Victims that work for a request, and are slow because of another one, or of their own. They say
+ * which by tokens or, as OpenTelemetry's SDKs do, by a trace that they publish.
+ */
 #define _GNU_SOURCE
 #include "tailcam.h" /* first: it has attributes of names that inject.h defines */
 
 #include "scenario.h"
+#include "threadctx.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -47,9 +52,8 @@ static void victim_begins(struct actor *actor)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t released;
 
-static void hold(struct actor *actor)
+static void hold_lock(void)
 {
-	work_for(*(uint64_t *)actor->arg);
 	pthread_mutex_lock(&lock);
 	exactly(begin);
 	spin_until(begin + LONG);
@@ -57,20 +61,30 @@ static void hold(struct actor *actor)
 	pthread_mutex_unlock(&lock);
 }
 
-static void take(struct actor *actor)
+static void take_lock(void)
 {
-	victim_begins(actor);
 	pthread_mutex_lock(&lock);
 	truth.end = now();
 	pthread_mutex_unlock(&lock);
 }
 
-static void locked_by(uint64_t *request)
+static void hold(struct actor *actor)
 {
-	struct actor holder = {.comm = "scn-holder", .cpu = other, .fifo = MIDDLE, .act = hold, .arg = request};
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = take};
+	work_for(*(uint64_t *)actor->arg);
+	hold_lock();
+}
 
-	truth.request = *request;
+static void take(struct actor *actor)
+{
+	victim_begins(actor);
+	take_lock();
+}
+
+static void locked_by(void (*holds)(struct actor *), void *request, void (*takes)(struct actor *))
+{
+	struct actor holder = {.comm = "scn-holder", .cpu = other, .fifo = MIDDLE, .act = holds, .arg = request};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = takes};
+
 	start(&holder);
 	start(&victim);
 	join(&holder);
@@ -83,14 +97,50 @@ static void locked_by(uint64_t *request)
 static void own_lock(void)
 {
 	open_requests();
-	locked_by(&checkout);
+	truth.request = checkout;
+	locked_by(hold, &checkout, take);
 }
 
 /* And one of another request. */
 static void other_lock(void)
 {
 	open_requests();
-	locked_by(&report);
+	locked_by(hold, &report, take);
+}
+
+/* ------------------------------------------- a lock, and traces instead of tokens */
+
+static struct record traces[2];
+
+static void publish(struct record *r, uint8_t id)
+{
+	memset(r->trace_id, id, sizeof(r->trace_id));
+	memset(r->span_id, id, sizeof(r->span_id));
+	r->valid = 1;
+	*(struct record *volatile *)variable() = r;
+}
+
+static void hold_traced(struct actor *actor)
+{
+	publish(actor->arg, 0xb2);
+	hold_lock();
+	publish(actor->arg, 0xc3); /* and works on something else */
+}
+
+static void take_traced(struct actor *actor)
+{
+	publish(&traces[0], 0xa1);
+	truth.victim = actor->tid;
+	sleep_until(begin + MSEC);
+	truth.start = now();
+	take_lock();
+}
+
+static void trace_lock(void)
+{
+	truth.trace = "b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2";
+	begin = now() + 20 * MSEC;
+	locked_by(hold_traced, &traces[1], take_traced);
 }
 
 /* ------------------------------------------------------- a work queue of the kernel */
@@ -243,5 +293,5 @@ static void evicted(void)
 
 const struct scenario request_scenarios[] = {
 	{"req-own-lock", own_lock}, {"req-lock", other_lock}, {"req-work", work_queue},
-	{"req-evicted", evicted},   {"req-pool", pool},	      {NULL, NULL},
+	{"req-evicted", evicted},   {"req-pool", pool},	      {"trace-lock", trace_lock}, {NULL, NULL},
 };

@@ -25,6 +25,7 @@ struct truth {
 	uint64_t start, end; /* of what the victim waited for */
 	uint64_t part;	     /* of it, what the culprit took; 0: all */
 	uint64_t request;    /* the token that the culprit carried; 0: none */
+	const char *trace;   /* that the culprit had published; NULL: none */
 	bool crowded;	     /* no other CPU was idle all the time */
 	const char *spoilt;  /* why this run says nothing; NULL: it does */
 };

@@ -12,6 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -106,7 +109,50 @@ type Process struct {
 // Start starts it; see src/main.c for the arguments. It ends with the test.
 func (p *Program) Start(t testing.TB, args ...string) *Process {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), p.args[0], append(p.args[1:len(p.args):len(p.args)], args...)...)
+	return start(t, p.command(t, args))
+}
+
+func (p *Program) command(t testing.TB, args []string) *exec.Cmd {
+	return exec.CommandContext(t.Context(), p.args[0], append(p.args[1:len(p.args):len(p.args)], args...)...)
+}
+
+// StartContained is Start in a container: with a root directory that has nothing but the files that
+// it needs, which are gone from here, and as process 1 of a pid namespace. Needs root.
+func (p *Program) StartContained(t testing.TB, args ...string) *Process {
+	t.Helper()
+	root := t.TempDir()
+	for _, path := range p.files {
+		list, _ := exec.CommandContext(t.Context(), "ldd", path).Output() // it fails for static programs, which need none
+		for _, word := range strings.Fields(string(list)) {
+			if filepath.IsAbs(word) && !slices.Contains(p.files, word) {
+				install(t, root, word)
+			}
+		}
+	}
+	for _, path := range p.files {
+		install(t, root, path)
+	}
+	for _, path := range p.files {
+		assert.NilError(t, os.Remove(path))
+	}
+	cmd := p.command(t, args)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	return start(t, cmd)
+}
+
+// install copies a file to the same path below a root.
+func install(t testing.TB, root, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	assert.NilError(t, err)
+	to := filepath.Join(root, path)
+	assert.NilError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+	assert.NilError(t, os.WriteFile(to, text, 0o755))
+}
+
+func start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	input, err := cmd.StdinPipe()
 	assert.NilError(t, err)
