@@ -36,6 +36,12 @@ func hogIn(t *testing.T, dir, script string) int {
 func TestTriggerRules(t *testing.T) {
 	needRoot(t)
 	notUnderUnit(t, "the kernel's log and the files of cgroups need the drop-in triggers.conf")
+	triggerRules(t, func(rules string) *running { return start(t, rules) })
+}
+
+// triggerRules is TestTriggerRules for a daemon that begin starts.
+func triggerRules(t *testing.T, begin func(rules string) *running) {
+	t.Helper()
 	root := cgroups.NeedHierarchy(t)
 	memory := cgroups.NewCgroup(t, "memory")
 	memory.Set(t, "memory.limit_in_bytes", "memory.max", "16M")
@@ -49,7 +55,7 @@ func TestTriggerRules(t *testing.T) {
 	}
 	const oom, gone = "  - {name: oom, track: trigger, on: oom}\n",
 		"  - {name: gone, track: trigger, on: {psi: {cgroup: /tailcam-no-such, memory: \"some 1ms 2s\"}}}\n"
-	d := start(t, rulesFile(napRule("nap", newUID()), pressure("1h"), oom, gone))
+	d := begin(rulesFile(napRule("nap", newUID()), pressure("1h"), oom, gone))
 	eventually(t, "the missing cgroup is told", func() bool { return strings.Contains(d.status().rule("gone").Inactive, "no such file") })
 
 	hogs := []int{hogIn(t, dir, "taskset -c 0 sh -c 'while :; do :; done'"), hogIn(t, dir, "taskset -c 0 sh -c 'while :; do :; done'")}

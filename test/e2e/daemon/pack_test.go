@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestPackRedacted(t *testing.T) {
 	needRoot(t)
 	const last = 300 * time.Millisecond
 	dir, pid, secrets := secretive(t)
-	d := start(t, rulesFile(napRule("nap", newUID())), "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
+	d := start(t, rulesFile(napRule("nap", newUID())), "--recorder-size", "16MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
 	time.Sleep(2 * last)
 
 	var taken struct{ Dir string }
@@ -55,6 +56,13 @@ func TestPackRedacted(t *testing.T) {
 	assert.Check(t, is.Len(b.Path, len(a.Path)))
 	assert.Check(t, is.Contains(b.Verdict, b.Task.Called()))
 	t.Logf("%s\n%s", a.Verdict, b.Verdict)
+	for _, args := range [][]string{{taken.Dir}, {taken.Dir, "--redact"}} {
+		cmd := exec.Command(built.tailcam, append([]string{"snapshots", "pack", "-O", "-"}, args...)...)
+		out, err := cmd.Output()
+		assert.NilError(t, err)
+		t.Logf("%s: %s of CPU time, %d KiB at most, %d bytes", cmd.Args[4:], cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(),
+			cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, len(out))
+	}
 }
 
 // secretive runs a program, until the test ends, that has names of which none may be found

@@ -101,7 +101,7 @@ func TestUploadRedacted(t *testing.T) {
 		writeFile(t, config, "upload: {target: 'file://"+target+"', spool: "+filepath.Join(h.dir, "spool")+", redact: "+redact+"}\n", 0o644)
 	}
 	upload("off")
-	d := h.start(t, "--config", config, "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
+	d := h.start(t, "--config", config, "--recorder-size", "16MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
 	taken := func() string {
 		time.Sleep(time.Second)
 		var s struct{ ID string }
