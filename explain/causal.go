@@ -13,6 +13,8 @@ type backward struct {
 	from, lo uint64 // lo: what the first thread has read by then is known
 	waiter   int    // process
 	levels   []level
+	loops    map[int]bool // see loop
+	unsure   bool         // records of the first thread are missing
 }
 
 // level is a process on the way, and the thread of it that is followed until at.
@@ -28,15 +30,35 @@ type level struct {
 // descendCauses explains a wait for another task by what led to the wake-up.
 func (w *walker) descendCauses(p *piece, full *segment, tid int) {
 	w.descendInto(p, tid, func() []piece {
-		if full.to != p.to || len(w.stack) == 0 {
-			return w.follow(tid, p.from, p.to)
+		b := &backward{w: w, from: min(max(full.from, w.m.from), p.from), waiter: w.process(p.task)}
+		serves := full.wake.at == full.to && b.servesOthers(tid, full.to)
+		if !serves || b.unsure {
+			below := w.follow(tid, p.from, p.to)
+			for i := range below {
+				if q := &below[i]; serves && q.state == "blocked" {
+					lessSureThan(q, byOneOfMessages)
+				}
+			}
+			return below
 		}
-		b := &backward{w: w, from: p.from, waiter: w.process(p.task)}
-		if !b.servesOthers(tid, p.to) {
-			return w.follow(tid, p.from, p.to)
-		}
-		return b.walk(tid, p.to)
+		return clipped(b.walk(tid, full.to), p.from, p.to)
 	})
+}
+
+// clipped leaves out what is before and after some time.
+func clipped(pieces []piece, from, to uint64) (out []piece) {
+	for i := range pieces {
+		p := pieces[i]
+		if p.from >= to || p.to <= from {
+			continue
+		}
+		if p.from < from || p.to > to {
+			p.from, p.to = max(p.from, from), min(p.to, to)
+			p.below = clipped(p.below, p.from, p.to)
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // process returns a task's process, or itself if that is not known.
@@ -46,24 +68,43 @@ func (w *walker) process(tid int) int { return cmp.Or(w.m.pidOf(tid), tid) }
 // sets lo to the beginning of the first wait for these.
 func (b *backward) servesOthers(tid int, to uint64) bool {
 	t := b.w.m.tasks[tid]
-	if t == nil || b.w.m.gapIn(b.from, to) < to {
+	if t == nil || !b.loop(t, to) {
 		return false
 	}
-	first, some, others := 0, false, false
+	b.unsure = b.w.m.gapIn(b.from, to) < to
+	first, some, others := 0, false, false // first: task that sent something
+	var latest message
 	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].to < to; i++ {
 		s := &t.segments[i]
 		b.w.walked++
-		if s.state == unknown || b.w.walked > maxWalked {
+		if b.w.walked > maxWalked {
 			return false
 		}
+		b.unsure = b.unsure || s.state == unknown
 		x, ok := b.message(t, s, 0)
-		switch {
-		case !ok:
-		case !some:
-			first, some, others = x.tid, true, x.handed
+		if !ok {
+			continue
+		}
+		if latest = x; !some {
+			some = true
 			b.lo = max(b.from, s.from)
-		default:
-			others = others || x.handed || x.tid != first
+		}
+		switch {
+		case x.handed, x.tid != 0 && first == 0 && b.answers(&level{tid: tid}, x.process, x.at, to):
+			others = true
+		case x.tid != 0:
+			others = others || first != 0 && x.tid != first
+		}
+		first = cmp.Or(first, x.tid)
+	}
+	switch {
+	case !some || others:
+	case latest.tid == 0:
+		others = first != 0
+	default: // what it did before may have led to this message
+		l := &level{tid: tid, process: b.w.process(tid), at: to, target: b.waiter}
+		if r, n := b.awake(l, &latest); r.at != 0 || n > 0 && !b.owesReply(l, &latest) {
+			b.lo, others = max(b.from, latest.s.from), true
 		}
 	}
 	return others
@@ -116,18 +157,29 @@ func (b *backward) step() bool {
 		b.unseen(l, x.at)
 		return false
 	}
-	b.push(l, &x)
-	return true
+	return b.push(l, &x)
 }
 
-// push goes over to who sent a message.
-func (b *backward) push(l *level, x *message) {
+// push goes over to who sent a message, and reports whether it is the one that counts.
+func (b *backward) push(l *level, x *message) bool {
 	evidence := byLastMessage
-	if b.answersOthers(l, x) {
+	others, sender := b.answered(l, x)
+	if others || sender {
 		evidence = byOneOfMessages
-		if r, ok := b.rival(l, x); ok {
-			x = &r
+	}
+	owes := !sender && b.owesReply(l, x)
+	switch r, n := b.awake(l, x); {
+	case n == 1 && r.at != 0 && (others || !owes):
+		x, evidence = &r, byOneOfMessages
+	case n > 0 && !others && !sender && owes:
+		if r.at != 0 {
+			evidence = byOneOfMessages
 		}
+	case n > 0, sender && b.mayBeAnother(l, x):
+		b.own(l, x.at)
+		l.add([]piece{b.w.unexplained(l.tid, b.lo, x.at, "which message it went on for is not recorded")})
+		l.at = b.lo
+		return false
 	}
 	b.own(l, x.at)
 	m := b.w.m
@@ -144,9 +196,10 @@ func (b *backward) push(l *level, x *message) {
 		p.from = b.lo
 		l.add([]piece{p})
 		l.at = b.lo
-		return
+		return false
 	}
 	b.levels = append(b.levels, level{tid: x.tid, process: x.process, at: x.at, end: x.at, target: l.process, wait: p})
+	return true
 }
 
 // add puts pieces before those that are there.
@@ -199,19 +252,26 @@ func (b *backward) unseen(l *level, at uint64) {
 }
 
 // alone goes on over a message without a sender that is followed: a timer, or a packet from
-// elsewhere. Of what the thread did before, what is known to have been for others is left out.
+// elsewhere. What the thread did before because of messages of others is left out, and it is a
+// guess if that is not known to have been for those.
 func (b *backward) alone(l *level, x *message) {
 	for {
 		b.own(l, x.at)
+		evidence := byLastMessage
 		from := x.s.from
 		before, ok := b.last(l.tid, from)
-		for ok && b.forOthers(l, &before, from) {
+		for ok && before.tid != 0 {
+			if !b.forOthers(l, &before, from) {
+				evidence = byOneOfMessages
+			}
 			from = before.s.from
 			before, ok = b.last(l.tid, from)
 		}
 		from = max(from, b.lo)
-		b.within(l, func() { l.add(b.w.stretched(l.tid, x.s, from)) })
-		if l.at = from; !ok || before.handed || before.tid != 0 {
+		p := b.w.stretched(l.tid, x.s, from)
+		lessSureThan(&p, evidence)
+		l.add([]piece{p})
+		if l.at = min(l.at, from); !ok {
 			b.own(l, b.lo)
 			return
 		}
@@ -219,18 +279,26 @@ func (b *backward) alone(l *level, x *message) {
 	}
 }
 
-// stretched explains a wait, as if it had begun earlier.
-func (w *walker) stretched(tid int, full *segment, from uint64) []piece {
-	t := w.m.tasks[tid]
-	w.stack = append(w.stack, tid)
-	defer func() { w.stack = w.stack[:len(w.stack)-1] }()
-	s := *full
-	out := w.blockedSegment(nil, t, &s, full)
-	if len(out) > 0 {
-		out[0].from = from
-		if out[0].evidence == byRecords {
-			out[0].evidence = byLastMessage
-		}
+// lessSureThan makes a piece rest on something, if that is less sure.
+func lessSureThan(p *piece, e evidence) {
+	if evidences[e].confidence.rank() > evidences[p.evidence].confidence.rank() {
+		p.evidence = e
 	}
-	return out
+}
+
+// stretched explains a wait that a timer or a packet ended, as if it had begun earlier.
+func (w *walker) stretched(tid int, full *segment, from uint64) piece {
+	t, wk := w.m.tasks[tid], full.wake
+	p := piece{
+		from: from, to: full.to, task: tid, cpu: -1, state: "blocked", cause: Timer, by: w.m.whoContext(wk.ctx),
+		waker: w.m.whoWoke(wk), why: w.m.callText(int(full.call), ""),
+	}
+	switch wk.ctx.kind {
+	case KindTimer:
+		p.wait = w.timerKind(t, wk, full, w.m.syscall(int(full.call)))
+	case KindSoftirq:
+		p = w.softirqWake(p, full)
+	}
+	w.below++
+	return p
 }

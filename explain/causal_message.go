@@ -29,6 +29,7 @@ func (b *backward) last(tid int, to uint64) (message, bool) {
 	if t == nil {
 		return message{}, false
 	}
+	b.loop(t, to)
 	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to >= to })
 	for i--; i >= 0; i-- {
 		s := &t.segments[i]
@@ -59,9 +60,9 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 	if !m.waitsForInput(t, s) || by != 0 && m.kernelThread(by) {
 		return x, false
 	}
-	switch many := m.waitsForMany(s); {
+	switch many := m.waitsForMany(s) && b.loops[t.tid]; {
 	case by == 0:
-		return x, many && (s.byTimer() || s.wake.isPacket())
+		return x, many && s.wake.ctx != nil && s.wake.protocol == nil && (s.byTimer() || s.wake.isPacket())
 	case x.process == own:
 		x.handed = many && b.receives(by, s.to, depth)
 		return x, x.handed
@@ -74,6 +75,27 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 		}
 	}
 	return x, false
+}
+
+// loop finds out, and reports, whether a thread does all of its waiting in calls for many, except
+// for disks, locks and helpers: otherwise these may be for one, with a time limit.
+func (b *backward) loop(t *task, to uint64) bool {
+	if is, known := b.loops[t.tid]; known {
+		return is
+	}
+	is := true
+	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to && is; i++ {
+		s := &t.segments[i]
+		b.w.walked++
+		if s.state == blocked && s.call >= 0 && !s.iowait && !s.held() && s.bits&taskUninterruptible == 0 && !isFutex(b.w.m.syscall(int(s.call))) {
+			is = b.w.m.waitsForMany(s)
+		}
+	}
+	if b.loops == nil {
+		b.loops = map[int]bool{}
+	}
+	b.loops[t.tid] = is
+	return is
 }
 
 // waitsForMany reports whether a wait for input is one for all that the thread serves.
@@ -129,14 +151,32 @@ func (b *backward) answers(l *level, process int, from, to uint64) (found bool) 
 	return found
 }
 
-// answersOthers reports whether the thread of a level woke others than the one that it is
-// followed for, after a message, or the sender right after that one.
-func (b *backward) answersOthers(l *level, x *message) (found bool) {
+// answered reports whether after a message the thread of a level woke others than the one that
+// it is followed for, and whether it woke the sender, be it right after that one.
+func (b *backward) answered(l *level, x *message) (others, sender bool) {
 	b.replies(l.tid, x.at, l.at, func(_ *reply, p int) bool {
-		found = p != l.target && b.w.m.roleOf(p, l.process) != roleOther
-		return !found
+		sender = sender || p == x.process && p != l.target
+		others = others || p != l.target && b.w.m.roleOf(p, l.process) != roleOther
+		return true
 	})
-	return found || x.process != l.target && b.answers(l, x.process, l.at, l.at+sameReplies)
+	return others, sender || x.process != l.target && b.answers(l, x.process, l.at, l.at+sameReplies)
+}
+
+// seldom is the least share of the time that a server does not work in which what it answers in
+// one go with the sender of a message is most likely by that message.
+const seldom = 10
+
+// mayBeAnother reports whether a thread that answered the sender of a message, and then another
+// one, may as well have got another message while it was awake.
+func (b *backward) mayBeAnother(l *level, x *message) bool {
+	t := b.w.m.tasks[l.tid]
+	var awake uint64
+	for i := t.segmentAt(b.lo); i < len(t.segments) && t.segments[i].from < l.at; i++ {
+		if s := &t.segments[i]; s.state != blocked {
+			awake += min(s.to, l.at) - max(s.from, b.lo)
+		}
+	}
+	return awake*seldom > l.at-b.lo
 }
 
 // forOthers reports whether what a thread did from a message on, until it waited again, is known
@@ -177,35 +217,62 @@ func (m *model) threadsOf(process int) []int {
 }
 
 // stillAsking is how long before it waits a task may have asked.
-const stillAsking = stillAsked
+const stillAsking = 100_000
 
-// rival finds who else may have sent what made a thread go on, while it worked on a message: the
-// only one that it had asked before, and that ended its work on that meanwhile.
-func (b *backward) rival(l *level, x *message) (r message, ok bool) {
+// awake counts those who may have sent a thread something while it worked on a message: whom it
+// has ever answered or asked, and who were at work then for another reason than that it woke
+// them. If it had asked the one, and that one went to sleep meanwhile, then with when that was.
+func (b *backward) awake(l *level, x *message) (r message, n int) {
 	asked := map[int]uint64{}
-	since := b.from - min(b.from, stillAsking)
-	b.replies(l.tid, since, x.at, func(r *reply, _ int) bool {
+	b.replies(l.tid, 0, x.at, func(r *reply, _ int) bool {
 		asked[r.tid] = r.at
 		return true
 	})
-	n := 0
 	for tid, q := range asked {
 		p := b.w.process(tid)
-		if p == x.process || p == b.waiter || p == l.target || b.w.m.roleOf(p, l.process) == roleClient {
-			continue
-		}
-		at := b.w.m.fellAsleep(tid, x.at, l.at)
-		if at == 0 {
-			continue
-		}
-		o := &level{tid: tid}
-		if b.answers(o, l.process, q, x.at) {
+		if p == x.process || p == b.waiter || p == l.target || !b.workedBy(tid, l, x.at) {
 			continue
 		}
 		n++
-		r = message{at: at, tid: tid, process: p, why: x.why}
+		if q >= b.from-min(b.from, stillAsking) && b.w.m.roleOf(p, l.process) != roleClient && !b.answers(&level{tid: tid, process: p}, l.process, q, x.at) {
+			if at := b.w.m.fellAsleep(tid, x.at, l.at); at > r.at {
+				r = message{at: at, tid: tid, process: p, why: x.why}
+			}
+		}
 	}
-	return r, n == 1
+	return r, n
+}
+
+// workedBy reports whether a task had a CPU between a time and now, other than because the
+// thread of a level has woken it since.
+func (b *backward) workedBy(tid int, l *level, from uint64) bool {
+	t := b.w.m.tasks[tid]
+	for i := t.segmentAt(from); i < len(t.segments) && t.segments[i].from < l.at; i++ {
+		s := &t.segments[i]
+		if b.w.walked++; s.state == running {
+			return true
+		}
+		if s.state == blocked && s.wake != nil && s.to > from && b.w.m.sender(s.wake) == l.tid {
+			return false
+		}
+	}
+	return false
+}
+
+// owesReply reports whether the thread of a level had asked the sender of a message, which has
+// sent nothing since that woke it.
+func (b *backward) owesReply(l *level, x *message) bool {
+	if b.w.m.roleOf(x.process, l.process) == roleClient {
+		return false
+	}
+	var asked uint64
+	b.replies(l.tid, b.from-min(b.from, stillAsking), x.at, func(r *reply, _ int) bool {
+		if r.tid == x.tid {
+			asked = r.at
+		}
+		return true
+	})
+	return asked != 0 && !b.answers(&level{tid: x.tid, process: x.process}, l.process, asked, x.at)
 }
 
 // fellAsleep returns when a task ended its work between two times, of which it has done some; 0:

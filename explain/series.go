@@ -33,6 +33,9 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) {
 		return nil
 	}
+	if len(w.stack) > 1 && !full.interrupted() && w.m.waitsForMany(full) {
+		return nil // others asked for something meanwhile, perhaps: see backward
+	}
 	if t.series == nil {
 		t.series = w.findSeries(t)
 	}
