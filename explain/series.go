@@ -3,6 +3,7 @@ package explain
 import (
 	"slices"
 	"sort"
+	"strings"
 )
 
 // timedCalls are system calls that end after a while if nothing happens, beside futex.
@@ -33,7 +34,7 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) {
 		return nil
 	}
-	if len(w.stack) > 1 && !full.interrupted() && w.m.waitsForMany(full) {
+	if len(w.stack) > 1 && !full.interrupted() && full.call >= 0 && strings.HasPrefix(w.m.syscall(int(full.call)), "epoll") {
 		return nil // others asked for something meanwhile, perhaps: see backward
 	}
 	if t.series == nil {
