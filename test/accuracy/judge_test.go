@@ -32,6 +32,7 @@ type want struct {
 	root   explain.Cause   // what kept the culprit; "": nothing has to be said
 	rootBy string
 	says   string // the verdict, among other things
+	not    string // the verdict must not
 	// pattern, if not "", must be named; others may come from what else the machine does.
 	pattern explain.Pattern
 	// request is the name of the one to blame, by its token; "": any, or none. own: it is the
@@ -89,6 +90,9 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	}
 	if !strings.Contains(r.Verdict, w.says) {
 		complain("the verdict does not say %q", w.says)
+	}
+	if w.not != "" && strings.Contains(r.Verdict, w.not) {
+		complain("the verdict says %q", w.not)
 	}
 	wrong = append(wrong, w.judgeRequest(tr, r)...)
 	if w.root != "" {
