@@ -97,6 +97,7 @@ type causalCase struct {
 	path    []string // of the parts of a depth, the largest: cause and task
 	not     []int
 	sure    Confidence
+	says    string
 }
 
 // at is what took most of a path's time at a depth.
@@ -181,6 +182,24 @@ func TestCausal(t *testing.T) {
 			k.rest(9500, backend, sleeps(recv)) // it has replied
 			k.send(10950, server, bob)
 		}},
+		{name: "others were at work", path: []string{"task server"}, not: []int{bob, alice}, sure: Seen, says: "which message it went on for is not recorded", trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			chatter(k, alice, 3000, 8500)
+			k.tick(8900, alice)
+			k.send(9000, bob, server)
+			k.rest(9005, bob, sleeps(recv))
+			k.send(10950, server, bob)
+		}},
+		{name: "a timer, and others who are not answered", path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			for at := uint64(3000); at < 10500; at += 1000 {
+				k.tick(at, bob)
+				k.send(at+50, bob, server)
+				k.rest(at+60, bob, sleeps(230))
+				k.rest(at+70, server, sleeps(epollWait))
+			}
+			k.tick(10900, server)
+		}},
 		{name: "it was busy with another one", path: []string{"task server", "running server"}, sure: Seen, trace: func(k *talk) {
 			chatterBefore := 10500
 			k.send(uint64(chatterBefore), server, bob)
@@ -249,6 +268,7 @@ func TestCausal(t *testing.T) {
 			for tid := range namedTasks(t, &r) {
 				assert.Check(t, !slices.Contains(c.not, tid), "%d took no part\n%+v", tid, r.Path)
 			}
+			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
 			assert.Check(t, r.Confidence == c.sure, "%s", r.Confidence)
 		})
 	}

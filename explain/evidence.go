@@ -92,7 +92,7 @@ var evidences = [...]struct {
 	bySpinning:       {Inferred, "it woke the task that samples found spinning for the lock"},
 	byTakeOver:       {Inferred, "no thread carried its token, until that one did"},
 	byLastMessage:    {Inferred, "of what it waits for at once, this came last before it went on"},
-	byOneOfMessages:  {Guess, "others were answered as well then, and which message was the one is not recorded"},
+	byOneOfMessages:  {Guess, "it had several messages, and for which one it went on is not recorded"},
 	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
