@@ -87,7 +87,8 @@ func (b *backward) loop(t *task, to uint64) bool {
 	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to && is; i++ {
 		s := &t.segments[i]
 		b.w.walked++
-		if s.state == blocked && s.call >= 0 && !s.iowait && !s.held() && s.bits&taskUninterruptible == 0 && !isFutex(b.w.m.syscall(int(s.call))) {
+		if s.state == blocked && s.call >= 0 && !s.iowait && !s.held() && s.bits&taskUninterruptible == 0 &&
+			!isFutex(b.w.m.syscall(int(s.call))) {
 			is = b.w.m.waitsForMany(s)
 		}
 	}
@@ -185,7 +186,8 @@ func (b *backward) forOthers(l *level, x *message, until uint64) bool {
 	if x.tid == 0 || x.handed {
 		return false
 	}
-	return b.answers(l, x.process, x.at, until) || x.process != b.waiter && b.w.m.roleOf(x.process, l.process) == roleClient
+	return b.answers(l, x.process, x.at, until) ||
+		x.process != b.waiter && b.w.m.roleOf(x.process, l.process) == roleClient
 }
 
 // mayHaveAsked reports whether a level's process ran between two times.
@@ -234,7 +236,8 @@ func (b *backward) awake(l *level, x *message) (r message, n int) {
 			continue
 		}
 		n++
-		if q >= b.from-min(b.from, stillAsking) && b.w.m.roleOf(p, l.process) != roleClient && !b.answers(&level{tid: tid, process: p}, l.process, q, x.at) {
+		if q >= b.from-min(b.from, stillAsking) && b.w.m.roleOf(p, l.process) != roleClient &&
+			!b.answers(&level{tid: tid, process: p}, l.process, q, x.at) {
 			if at := b.w.m.fellAsleep(tid, x.at, l.at); at > r.at {
 				r = message{at: at, tid: tid, process: p, why: x.why}
 			}

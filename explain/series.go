@@ -34,7 +34,8 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) {
 		return nil
 	}
-	if len(w.stack) > 1 && !full.interrupted() && full.call >= 0 && strings.HasPrefix(w.m.syscall(int(full.call)), "epoll") {
+	if len(w.stack) > 1 && !full.interrupted() && full.call >= 0 &&
+		strings.HasPrefix(w.m.syscall(int(full.call)), "epoll") {
 		return nil // others asked for something meanwhile, perhaps: see backward
 	}
 	if t.series == nil {
