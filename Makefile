@@ -328,7 +328,7 @@ deps-test:
 		linux-perf='its opinion of the same seconds' openssh-server='takes snapshots' curl='ships snapshots' gdb='stacks of a process, for a shipped action' bpftool='maps, for another' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		python3='its lock, for a scenario' rt-tests='hackbench, load' dmsetup='stacked disks' \
 		nginx-light='a server whose answers are slow' redis-server='a server that is busy for one client while another waits' \
-		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
+		postgresql='a server that waits for the disk of its log' pgbouncer='a pool of one connection' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
 		prometheus='scrapes the daemon; promtool' prometheus-alertmanager='sends alerts; amtool' \
 		protobuf-compiler='reads what is exported to Perfetto' chromium='opens pages and flame graphs' librsvg2-bin='draws pictures as no browser does' \
 		containerd='pods' podman='containers' docker.io='containers by another daemon' runc='runs both' openjdk-17-jdk-headless='a JVM, whose title is its main class' \

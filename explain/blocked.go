@@ -117,7 +117,7 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		if full.byTimer() && w.limited(t, &p, full, name) {
 			return w.add(out, p)
 		}
-		return w.add(out, w.softirqWake(p, wk))
+		return w.add(out, w.softirqWake(p, full))
 	}
 	switch {
 	case wk.work != nil:
@@ -169,7 +169,8 @@ func (w *walker) stopped(t *task, p piece, full *segment) piece {
 }
 
 // softirqWake explains a wait ended by a softirq that completed no request.
-func (w *walker) softirqWake(p piece, wk *wake) piece {
+func (w *walker) softirqWake(p piece, full *segment) piece {
+	wk := full.wake
 	p.by = w.m.whoContext(wk.ctx)
 	switch wk.ctx.number {
 	case softirqTimer, softirqHrtimer:
@@ -177,7 +178,7 @@ func (w *walker) softirqWake(p piece, wk *wake) piece {
 	case softirqBlock:
 		p.cause = BlockDevice
 	case softirqNetRX, softirqNetTX:
-		if p = w.networkWake(p, wk); p.cause == Network {
+		if p = w.networkWake(p, full); p.cause == Network {
 			p.wait = wk.letOut
 		}
 		return p
@@ -189,7 +190,8 @@ func (w *walker) softirqWake(p piece, wk *wake) piece {
 
 // networkWake explains a wait for a packet. The task that the softirq has interrupted is its
 // sender only if it was sending.
-func (w *walker) networkWake(p piece, wk *wake) piece {
+func (w *walker) networkWake(p piece, full *segment) piece {
+	wk := full.wake
 	sender := wk.sender
 	switch {
 	case sender != 0:
@@ -205,7 +207,7 @@ func (w *walker) networkWake(p piece, wk *wake) piece {
 	} else {
 		p.cause, p.by = Task, w.m.whoTask(sender)
 	}
-	w.descend(&p, sender)
+	w.descendCauses(&p, full, sender)
 	return p
 }
 
@@ -250,7 +252,11 @@ func (w *walker) taskWake(t *task, p piece, full *segment, name string) piece {
 	case isFutex(name) || full.futex.Known():
 		w.futexWake(&p, full, name)
 	}
-	w.descend(&p, waker)
+	if p.cause == Task {
+		w.descendCauses(&p, full, waker)
+	} else {
+		w.descend(&p, waker)
+	}
 	return p
 }
 

@@ -48,6 +48,9 @@ const (
 	byThaw
 	bySpinning
 	byTakeOver
+	byLastMessage
+	byOneOfMessages
+	byUnseenMessage
 )
 
 // evidences says how sure each is, and why.
@@ -88,6 +91,9 @@ var evidences = [...]struct {
 	byThaw:           {Inferred, "it was frozen when its sleep ended, since when is not recorded"},
 	bySpinning:       {Inferred, "it woke the task that samples found spinning for the lock"},
 	byTakeOver:       {Inferred, "no thread carried its token, until that one did"},
+	byLastMessage:    {Inferred, "of what it waits for at once, this came last before it went on"},
+	byOneOfMessages:  {Guess, "it had several messages, and for which one it went on is not recorded"},
+	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

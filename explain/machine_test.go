@@ -34,6 +34,8 @@ type machine struct {
 	parties  []*actor // at the barrier
 	waiting  int      // tasks that wait for other tasks
 	children int
+
+	front, back *simServer // or nil
 }
 
 // moment is when something happens.
@@ -98,7 +100,7 @@ type simCPU struct {
 	all        []*simCPU
 }
 
-func newMachine(seed uint64, reuse bool) *machine {
+func newMachine(seed uint64, reuse, servers bool) *machine {
 	m := &machine{reuse: reuse, rnd: rand.New(rand.NewPCG(seed, 77)), now: 1_000_000, alive: map[int]*actor{}}
 	m.hooks, m.net = m.rnd.IntN(3) > 0, m.rnd.IntN(2) == 0
 	for n := range 1 + m.rnd.IntN(4) {
@@ -110,6 +112,9 @@ func newMachine(seed uint64, reuse bool) *machine {
 		c.all = m.cpus
 	}
 	m.furnish()
+	if servers {
+		m.serveMany()
+	}
 	for range 3 + m.rnd.IntN(9) {
 		t := m.newActor(m.name(), 120)
 		if m.rnd.IntN(6) == 0 {

@@ -19,7 +19,7 @@ var machineNames = func() Names {
 	n := timerNames
 	calls, functions := n.Syscall, n.Function
 	n.Syscall = func(nr int) string {
-		if name := (map[int]string{callWait: "wait4", callFsync: "fsync", callSleep: "clock_nanosleep"})[nr]; name != "" {
+		if name := (map[int]string{callWait: "wait4", callFsync: "fsync", callSleep: "clock_nanosleep", callEpoll: "epoll_wait"})[nr]; name != "" {
 			return name
 		}
 		return calls(nr)
@@ -139,6 +139,9 @@ func (m *machine) act(t *actor, depth int, then func()) {
 	do := []func(*actor, func()){
 		m.sleep, m.sleep, m.readDisk, m.readDisk, m.readDisk, m.writeAside, m.await, m.await, m.give, m.give, m.give, m.remote, m.overTCP, m.flush, m.fsync,
 		m.fork, m.dirty, m.ioMax, m.ioCost, m.memoryHigh, m.pageFault, m.reclaim, m.console, m.event, m.retry, m.barrier, m.rename, m.again,
+	}
+	if m.front != nil {
+		do = append(do, m.request, m.request, m.request, m.request)
 	}
 	if n := m.rnd.IntN(len(do) + 8); n < len(do) {
 		do[n](t, then)

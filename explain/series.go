@@ -3,6 +3,7 @@ package explain
 import (
 	"slices"
 	"sort"
+	"strings"
 )
 
 // timedCalls are system calls that end after a while if nothing happens, beside futex.
@@ -32,6 +33,10 @@ func (s *segment) byTimer() bool {
 func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) {
 		return nil
+	}
+	if len(w.stack) > 1 && !full.interrupted() && full.call >= 0 &&
+		strings.HasPrefix(w.m.syscall(int(full.call)), "epoll") {
+		return nil // others asked for something meanwhile, perhaps: see backward
 	}
 	if t.series == nil {
 		t.series = w.findSeries(t)

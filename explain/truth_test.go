@@ -38,6 +38,7 @@ type reason struct {
 	worker *kworker
 	issuer *actor
 	within Cause // it waited for that, within something larger
+	legs   []leg // with whom the request was, that a server replied to
 }
 
 // episode is a time in which a task was in one state.
@@ -124,6 +125,7 @@ type known struct {
 	inner key    // within a page fault, or while it reclaimed memory
 	plain key    // of one of several waits for the same: what ended that one
 	below *actor // whose work it was waited for
+	legs  []leg  // with whom it was meanwhile
 }
 
 // story is what a task did in a time, as far as is told until horizon.
@@ -165,7 +167,7 @@ func whyWaited(why *reason, from, to uint64) (out []known) {
 		if end := min(x.to, to); end > from {
 			k := known{Interval: Interval{from, end}, key: x.key}
 			if x.to == forever {
-				k.below = why.by
+				k.below, k.legs = why.by, why.legs
 			}
 			if why.within != "" {
 				k.inner, k.key = k.key, key{cause: why.within}
@@ -303,86 +305,23 @@ func (t *actor) roots(from, to, horizon uint64, path []*actor) (out []known) {
 			out = append(out, k)
 			continue
 		}
-		out = append(out, k.below.roots(k.From, k.To, horizon, path)...)
-	}
-	return out
-}
-
-// cast is who took part in something.
-type cast struct {
-	in   map[*actor]bool
-	seen map[scene]bool
-}
-
-type scene struct {
-	t        *actor
-	from, to uint64
-}
-
-// follow adds a task, who was in its way, and what those did.
-func (c *cast) follow(t *actor, from, to uint64, depth int) {
-	if t == nil || c.seen[scene{t, from, to}] || depth > maxDepth {
-		return
-	}
-	c.seen[scene{t, from, to}] = true
-	c.in[t] = true
-	for i := range t.truth {
-		s := &t.truth[i]
-		lo, hi := max(s.From, from), min(s.To, to)
-		if lo >= hi {
+		if k.legs == nil {
+			out = append(out, k.below.roots(k.From, k.To, horizon, path)...)
 			continue
 		}
-		switch s.state {
-		case runnable:
-			s.cpu.within(lo, hi, func(x cpuSpan, _, _ uint64) {
-				if x.task != nil {
-					c.in[x.task] = true
-				}
-			})
-		case blocked:
-			c.reason(s, lo, hi, depth)
-		}
-	}
-	for i := range t.notes {
-		if n := &t.notes[i]; max(n.From, from) < min(n.To, to) && n.by != nil {
-			c.in[n.by] = true
-		}
-	}
-}
-
-func (c *cast) reason(s *episode, lo, hi uint64, depth int) {
-	if s.hope != nil {
-		c.follow(s.hope.by, lo, hi, depth+1)
-	}
-	why := s.why
-	if why == nil {
-		return
-	}
-	c.follow(why.by, lo, hi, depth+1)
-	if s.series != nil {
-		c.follow(s.series.why.by, lo, hi, depth+1)
-	}
-	if why.issuer != nil {
-		c.in[why.issuer] = true
-	}
-	if why.disk != nil {
-		for _, r := range why.disk.all {
-			if r.by != nil && r.queued < hi && (r.answers == 0 || r.answers > lo) {
-				c.in[r.by] = true
+		for _, l := range clip(k.legs, k.From, k.To) {
+			switch on := append(path[:len(path):len(path)], k.below); {
+			case l.below == nil:
+				out = append(out, l)
+			case l.below == k.below:
+				out = append(out, l.below.roots(l.From, l.To, horizon, path)...)
+			case slices.Contains(on, l.below) || len(on) >= maxDepth:
+				l.key = taskKey(Task, l.below)
+				out = append(out, l)
+			default:
+				out = append(out, l.below.roots(l.From, l.To, horizon, on)...)
 			}
 		}
 	}
-	if why.worker != nil {
-		c.follow(why.worker.t, lo, hi, depth+1)
-		for _, x := range why.worker.log {
-			if x.by != nil && x.From < s.To && x.To > s.From {
-				c.in[x.by] = true
-			}
-		}
-		for i, x := range why.worker.wakers { // the last one before, and those meanwhile
-			if x.by != nil && x.From < hi && (i+1 == len(why.worker.wakers) || why.worker.wakers[i+1].From > lo) {
-				c.in[x.by] = true
-			}
-		}
-	}
+	return out
 }

@@ -52,6 +52,7 @@ type walker struct {
 	idlesKnown bool
 	full       fullQueue
 	asked      int // see maxAsked
+	walked     int // see maxWalked
 	spun       map[*task][]spun
 	threads    int      // that the path of an activity goes through
 	own        Activity // of the slow task: token and trace, as far as they are known
@@ -351,6 +352,10 @@ func (w *walker) splitUserKernel(out []piece, t *task, n int, from, to uint64) [
 // descend explains a piece by what another task did meanwhile, unless that is on the path
 // already.
 func (w *walker) descend(p *piece, tid int) {
+	w.descendInto(p, tid, func() []piece { return w.follow(tid, p.from, p.to) })
+}
+
+func (w *walker) descendInto(p *piece, tid int, below func() []piece) {
 	if tid <= 0 || w.below > maxBelow || slices.Contains(w.stack, tid) || w.m.tasks[tid] == nil {
 		return
 	}
@@ -358,7 +363,7 @@ func (w *walker) descend(p *piece, tid int) {
 		p.cut = true
 		return
 	}
-	p.below = w.follow(tid, p.from, p.to)
+	p.below = below()
 }
 
 // lockWaitAt returns the lock wait at a time, or nil.

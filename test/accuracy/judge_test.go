@@ -35,6 +35,7 @@ type want struct {
 	rootBy string
 	says   string // the verdict, among other things
 	does   bool   // and in which function samples have found what ran
+	omits  string // the verdict must not say it
 	// pattern, if not "", must be named; others may come from what else the machine does.
 	pattern explain.Pattern
 	not     explain.Pattern // must not be named; "": any may
@@ -109,6 +110,9 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	}
 	if !strings.Contains(r.Verdict, w.says) {
 		complain("the verdict does not say %q", w.says)
+	}
+	if w.omits != "" && strings.Contains(r.Verdict, w.omits) {
+		complain("the verdict says %q", w.omits)
 	}
 	wrong = append(wrong, w.judgeRequest(tr, r)...)
 	wrong = append(wrong, judgeTrace(tr, r)...)

@@ -47,7 +47,7 @@ func TestScenarios(t *testing.T) {
 	shared := &resources{t: t}
 	load := underLoad(t)
 	list := slices.Concat(scenarios(shared), timerScenarios(shared), endedScenarios(),
-		sharedScenarios(shared), processScenarios(shared), diskScenarios(shared))
+		sharedScenarios(shared), processScenarios(shared), diskScenarios(shared), servedScenarios(shared))
 	if !*runAll {
 		list = slices.DeleteFunc(list, func(s scenario) bool { return s.long })
 	}

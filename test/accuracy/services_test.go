@@ -168,12 +168,17 @@ func (s *resources) withNginx(t *testing.T, r *round) {
 	defer f.Close()
 	assert.NilError(t, f.Sync())
 	assert.NilError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	serveNginx(t, r, func(string) string { return "root " + r.argument + ";" })
+	s.disk.slow(40*time.Millisecond, 0, 0)
+}
+
+// serveNginx starts an nginx of one process.
+func serveNginx(t *testing.T, r *round, locations func(socket string) string) {
 	dir := t.TempDir()
 	socket, config := filepath.Join(dir, "s"), filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf("daemon off; master_process off; error_log stderr; pid %[1]s/pid;\nevents {}\nhttp {\n"+
 		"  access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/g;\n"+
-		"  server { listen unix:%[2]s; root %[3]s; }\n}\n", dir, socket, r.argument)
+		"  server { listen unix:%[2]s; %[3]s }\n}\n", dir, socket, locations(socket))
 	assert.NilError(t, os.WriteFile(config, []byte(text), 0o600))
 	serve(t, r, socket, "nginx", "-c", config, "-p", dir)
-	s.disk.slow(40*time.Millisecond, 0, 0)
 }

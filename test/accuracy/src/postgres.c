@@ -4,11 +4,14 @@
 #include "scenario.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Sends one message of PostgreSQL's protocol; the first one of all has no type. */
@@ -69,10 +72,11 @@ static void pg_query(int fd, const char *sql)
 	pg_until_ready(fd);
 }
 
-/* A connection, and its server's process. */
-static int pg_connect(pid_t *pid)
+/* A connection to a database, and its server's process. */
+static int pg_connect_to(const char *database, pid_t *pid)
 {
-	static const char hello[] = "\0\3\0\0user\0postgres\0database\0postgres\0";
+	char hello[64] = "\0\3\0\0user\0postgres\0database";
+	size_t size = sizeof("\0\3\0\0user\0postgres\0database");
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -80,9 +84,16 @@ static int pg_connect(pid_t *pid)
 		die("this scenario wants the path of PostgreSQL's socket");
 	strcpy(at.sun_path, argument);
 	need(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0, "connect to PostgreSQL");
-	pg_send(fd, 0, hello, sizeof(hello));
+	strcpy(hello + size, database);
+	size += strlen(database) + 1;
+	pg_send(fd, 0, hello, size + 1);
 	*pid = pg_until_ready(fd);
 	return fd;
+}
+
+static int pg_connect(pid_t *pid)
+{
+	return pg_connect_to("postgres", pid);
 }
 
 /* A commit waits for a server that waits for its log's disk. */
@@ -207,5 +218,44 @@ static void checkpoint(void)
 	close(fd);
 }
 
+static pid_t other_client(const char *comm, const char *database, const char *sql, useconds_t every)
+{
+	pid_t pid = fork(), server;
+
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread(comm);
+		pin_thread(other);
+		for (int fd = pg_connect_to(database, &server);;) {
+			pg_query(fd, sql);
+			usleep(every);
+		}
+	}
+	return pid;
+}
+
+/* The pool has one connection, which another client's query has; others have a pool of their own. */
+static void pool(void)
+{
+	pid_t pid;
+	int fd = pg_connect(&pid);
+
+	pg_query(fd, "select 1");
+	pid_t chatter = other_client("scn-chatter", "other", "select 2", 10000);
+	usleep(100000);
+	pid_t holder = other_client("scn-holder", "postgres", "select pg_sleep(0.06)", 1000000);
+	usleep(20000);
+	become_victim();
+	pg_query(fd, "select 1");
+	done();
+	kill(chatter, SIGKILL);
+	waitpid(chatter, NULL, 0);
+	kill(holder, SIGKILL);
+	waitpid(holder, NULL, 0);
+	close(fd);
+}
+
 const struct scenario postgres_scenarios[] = {
-	{"postgres", postgres}, {"log-lock", log_lock}, {"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL}};
+	{"pgbouncer", pool}, {"postgres", postgres}, {"log-lock", log_lock}, {"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL},
+};

@@ -1,0 +1,304 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+)
+
+// backward is a walk back in time from the moment in which a task woke another: through the
+// messages without which it would not have done so. What a thread does for others, between the
+// messages of those, is left out.
+type backward struct {
+	w        *walker
+	from, lo uint64 // lo: what the first thread has read by then is known
+	waiter   int    // process
+	levels   []level
+	loops    map[int]bool // see loop
+	unsure   bool         // records of the first thread are missing
+}
+
+// level is a process on the way, and the thread of it that is followed until at.
+type level struct {
+	tid, process int
+	at           uint64
+	end          uint64 // when it sent its message to the level above
+	target       int    // process that it wakes at at
+	wait         piece  // of the level above, for this one
+	chunks       [][]piece
+}
+
+// descendCauses explains a wait for another task by what led to the wake-up.
+func (w *walker) descendCauses(p *piece, full *segment, tid int) {
+	w.descendInto(p, tid, func() []piece {
+		b := &backward{w: w, from: min(max(full.from, w.m.from), p.from), waiter: w.process(p.task)}
+		serves := full.wake.at == full.to && b.servesOthers(tid, full.to)
+		if !serves || b.unsure {
+			below := w.follow(tid, p.from, p.to)
+			for i := range below {
+				if q := &below[i]; serves && q.state == "blocked" {
+					lessSureThan(q, byOneOfMessages)
+				}
+			}
+			return below
+		}
+		return clipped(b.walk(tid, full.to), p.from, p.to)
+	})
+}
+
+// clipped leaves out what is before and after some time.
+func clipped(pieces []piece, from, to uint64) (out []piece) {
+	for i := range pieces {
+		p := pieces[i]
+		if p.from >= to || p.to <= from {
+			continue
+		}
+		if p.from < from || p.to > to {
+			p.from, p.to = max(p.from, from), min(p.to, to)
+			p.below = clipped(p.below, p.from, p.to)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// process returns a task's process, or itself if that is not known.
+func (w *walker) process(tid int) int { return cmp.Or(w.m.pidOf(tid), tid) }
+
+// servesOthers reports whether a thread got messages from more than one side during a wait, and
+// sets lo to the beginning of the first wait for these.
+func (b *backward) servesOthers(tid int, to uint64) bool {
+	t := b.w.m.tasks[tid]
+	if t == nil || !b.loop(t, to) {
+		return false
+	}
+	b.unsure = b.w.m.gapIn(b.from, to) < to
+	first, some, others := 0, false, false // first: task that sent something
+	var latest message
+	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].to < to; i++ {
+		s := &t.segments[i]
+		b.w.walked++
+		if b.w.walked > maxWalked {
+			return false
+		}
+		b.unsure = b.unsure || s.state == unknown
+		x, ok := b.message(t, s, 0)
+		if !ok {
+			continue
+		}
+		if latest = x; !some {
+			some = true
+			b.lo = max(b.from, s.from)
+		}
+		switch {
+		case x.handed, x.tid != 0 && first == 0 && b.answers(&level{tid: tid}, x.process, x.at, to):
+			others = true
+		case x.tid != 0:
+			others = others || first != 0 && x.tid != first
+		}
+		first = cmp.Or(first, x.tid)
+	}
+	switch {
+	case !some || others:
+	case latest.tid == 0:
+		others = first != 0
+	default: // what it did before may have led to this message
+		l := &level{tid: tid, process: b.w.process(tid), at: to, target: b.waiter}
+		if r, n := b.awake(l, &latest); r.at != 0 || n > 0 && !b.owesReply(l, &latest) {
+			b.lo, others = max(b.from, latest.s.from), true
+		}
+	}
+	return others
+}
+
+// walk returns contiguous pieces from the beginning of the wait until its end.
+func (b *backward) walk(tid int, to uint64) []piece {
+	b.levels = []level{{tid: tid, process: b.w.process(tid), at: to, end: to, target: b.waiter}}
+	for b.step() {
+	}
+	b.closeTo(0, b.lo)
+	l := &b.levels[0]
+	l.tid, l.at = tid, b.lo
+	b.own(l, b.from)
+	slices.Reverse(l.chunks)
+	return slices.Concat(l.chunks...)
+}
+
+// step goes back to the message before, and reports whether there may be another one.
+func (b *backward) step() bool {
+	n := len(b.levels) - 1
+	l := &b.levels[n]
+	x, ok := b.last(l.tid, l.at)
+	switch {
+	case !ok || b.w.below > maxBelow || !x.handed && (x.process == b.waiter || slices.Contains(b.w.stack, x.tid)):
+		b.own(l, b.lo)
+		return false
+	case x.handed:
+		b.own(l, x.at)
+		l.tid, l.target = x.tid, l.process
+		return true
+	case x.tid == 0:
+		b.alone(l, &x)
+		return false
+	}
+	for j := range n {
+		if b.levels[j].process != x.process {
+			continue
+		}
+		if b.answers(l, x.process, x.at, l.end) {
+			b.unseen(l, x.at)
+			return false
+		}
+		b.own(l, x.at)
+		b.closeTo(j, x.at)
+		b.levels[j].tid, b.levels[j].target = x.tid, l.process
+		return true
+	}
+	if n > 0 && b.mayHaveAsked(&b.levels[n-1], x.at, l.end) {
+		b.unseen(l, x.at)
+		return false
+	}
+	return b.push(l, &x)
+}
+
+// push goes over to who sent a message, and reports whether it is the one that counts.
+func (b *backward) push(l *level, x *message) bool {
+	evidence := byLastMessage
+	others, sender := b.answered(l, x)
+	if others || sender {
+		evidence = byOneOfMessages
+	}
+	owes := !sender && b.owesReply(l, x)
+	switch r, n := b.awake(l, x); {
+	case n == 1 && r.at != 0 && (others || !owes):
+		x, evidence = &r, byOneOfMessages
+	case n > 0 && !others && !sender && owes:
+		if r.at != 0 {
+			evidence = byOneOfMessages
+		}
+	case n > 0, sender && b.mayBeAnother(l, x):
+		b.own(l, x.at)
+		l.add([]piece{b.w.unexplained(l.tid, b.lo, x.at, "which message it went on for is not recorded")})
+		l.at = b.lo
+		return false
+	}
+	b.own(l, x.at)
+	m := b.w.m
+	p := piece{
+		to: x.at, task: l.tid, cpu: -1, state: "blocked", cause: Task, by: m.whoTask(x.tid), why: x.why, evidence: evidence,
+	}
+	if wk := x.wake; wk != nil {
+		if p.waker = m.whoWoke(wk); wk.ctx != nil && wk.device != "" && wk.device != "lo" {
+			p.cause, p.by = Network, m.whoNetwork(wk.device, x.tid)
+		}
+	}
+	b.w.below++
+	if p.cut = len(b.w.stack)+len(b.levels) >= maxDepth; p.cut {
+		p.from = b.lo
+		l.add([]piece{p})
+		l.at = b.lo
+		return false
+	}
+	b.levels = append(b.levels, level{tid: x.tid, process: x.process, at: x.at, end: x.at, target: l.process, wait: p})
+	return true
+}
+
+// add puts pieces before those that are there.
+func (l *level) add(pieces []piece) {
+	if len(pieces) > 0 {
+		l.chunks = append(l.chunks, pieces)
+	}
+}
+
+// own follows the thread of a level from a time on, by itself.
+func (b *backward) own(l *level, from uint64) {
+	b.within(l, func() { l.add(b.w.follow(l.tid, from, l.at)) })
+	l.at = min(l.at, from)
+}
+
+// within does something with the levels above on the path.
+func (b *backward) within(l *level, do func()) {
+	stack := b.w.stack
+	for i := range b.levels {
+		if o := &b.levels[i]; o != l {
+			b.w.stack = append(b.w.stack, o.tid)
+		}
+	}
+	do()
+	b.w.stack = stack
+}
+
+// closeTo ends the levels below one: their waits began then.
+func (b *backward) closeTo(n int, at uint64) {
+	for len(b.levels)-1 > n {
+		l := &b.levels[len(b.levels)-1]
+		b.levels = b.levels[:len(b.levels)-1]
+		above := &b.levels[len(b.levels)-1]
+		slices.Reverse(l.chunks)
+		if p := l.wait; at < p.to {
+			p.from, p.below = at, slices.Concat(l.chunks...)
+			above.add([]piece{p})
+		}
+		above.at = min(above.at, at)
+	}
+}
+
+// unseen ends the walk: the thread of a level has worked since a message that may not be the
+// one which made it send its own.
+func (b *backward) unseen(l *level, at uint64) {
+	b.own(l, at)
+	l.wait.evidence = byUnseenMessage
+	l.add([]piece{b.w.unexplained(l.tid, b.lo, at, "when it was asked is not recorded")})
+	l.at = b.lo
+}
+
+// alone goes on over a message without a sender that is followed: a timer, or a packet from
+// elsewhere. What the thread did before because of messages of others is left out, and it is a
+// guess if that is not known to have been for those.
+func (b *backward) alone(l *level, x *message) {
+	for {
+		b.own(l, x.at)
+		evidence := byLastMessage
+		from := x.s.from
+		before, ok := b.last(l.tid, from)
+		for ok && before.tid != 0 {
+			if !b.forOthers(l, &before, from) {
+				evidence = byOneOfMessages
+			}
+			from = before.s.from
+			before, ok = b.last(l.tid, from)
+		}
+		from = max(from, b.lo)
+		p := b.w.stretched(l.tid, x.s, from)
+		lessSureThan(&p, evidence)
+		l.add([]piece{p})
+		if l.at = min(l.at, from); !ok {
+			b.own(l, b.lo)
+			return
+		}
+		x = &before
+	}
+}
+
+// lessSureThan makes a piece rest on something, if that is less sure.
+func lessSureThan(p *piece, e evidence) {
+	if evidences[e].confidence.rank() > evidences[p.evidence].confidence.rank() {
+		p.evidence = e
+	}
+}
+
+// stretched explains a wait that a timer or a packet ended, as if it had begun earlier.
+func (w *walker) stretched(tid int, full *segment, from uint64) piece {
+	t, wk := w.m.tasks[tid], full.wake
+	p := piece{
+		from: from, to: full.to, task: tid, cpu: -1, state: "blocked", cause: Timer, by: w.m.whoContext(wk.ctx),
+		waker: w.m.whoWoke(wk), why: w.m.callText(int(full.call), ""),
+	}
+	switch wk.ctx.kind {
+	case KindTimer:
+		p.wait = w.timerKind(t, wk, full, w.m.syscall(int(full.call)))
+	case KindSoftirq:
+		p = w.softirqWake(p, full)
+	}
+	w.below++
+	return p
+}

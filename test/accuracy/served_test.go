@@ -1,0 +1,65 @@
+package accuracy
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/explain"
+)
+
+// servedScenarios are waits for a server that waits for somebody else, and serves others
+// meanwhile, who took no part.
+func servedScenarios(shared *resources) []scenario {
+	of := func(by, says string) want {
+		return want{
+			causes: []explain.Cause{explain.Task}, by: by, root: explain.Timer, rootBy: "timer", says: "waiting for " + says, not: "scn-chatter",
+		}
+	}
+	return []scenario{
+		{name: "nginx-proxy", rule: trackSyscall("read"), prepare: withProxy, want: of("nginx", "scn-backend")},
+		{name: "asyncio", rule: trackSyscall("read"), prepare: withAsyncio, want: of("python3", "scn-backend")},
+		{name: "redis-pop", rule: trackSyscall("read"), prepare: withRedis, want: of("redis-server", "scn-pusher")},
+		{name: "pgbouncer", rule: trackSyscall("read"), prepare: shared.withPool, want: of("pgbouncer", "postgres")},
+	}
+}
+
+// withProxy hands the program the socket of an nginx that asks the program for some pages.
+func withProxy(t *testing.T, r *round) {
+	serveNginx(t, r, func(socket string) string {
+		return fmt.Sprintf("location /fast { return 200 x; } location /slow { proxy_pass http://unix:%sb; }", socket)
+	})
+}
+
+//go:embed src/served.py
+var servedPy []byte
+
+// withAsyncio does so with a program of Python.
+func withAsyncio(t *testing.T, r *round) {
+	dir := t.TempDir()
+	program, socket := filepath.Join(dir, "served.py"), filepath.Join(dir, "s")
+	assert.NilError(t, os.WriteFile(program, servedPy, 0o600))
+	serve(t, r, socket, "/usr/bin/python3", program, socket)
+}
+
+// withPool hands the program the socket of a PgBouncer with one connection to PostgreSQL for
+// each of two databases.
+func (s *resources) withPool(t *testing.T, r *round) {
+	s.withPostgresOnly(t, r)
+	dir, err := os.MkdirTemp("", "tailcam-scenario-") // its user may go there
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.Check(t, os.RemoveAll(dir)) })
+	uid, gid := postgresUser(t)
+	assert.NilError(t, os.Chown(dir, uid, gid))
+	config := filepath.Join(dir, "pgbouncer.ini")
+	const database = "host=%[1]s port=5432 dbname=postgres user=postgres pool_size=1\n"
+	text := "[databases]\npostgres = " + database + "other = " + database +
+		"[pgbouncer]\nlisten_addr =\nunix_socket_dir = %[2]s\nauth_type = any\npool_mode = transaction\n"
+	assert.NilError(t, os.WriteFile(config, fmt.Appendf(nil, text, filepath.Dir(r.argument), dir), 0o644))
+	serve(t, r, filepath.Join(dir, ".s.PGSQL.6432"),
+		"setpriv", fmt.Sprint("--reuid=", uid), fmt.Sprint("--regid=", gid), "--clear-groups", "--", "pgbouncer", config)
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Victims whose server waits for somebody else, and serves others meanwhile. */
+#define _GNU_SOURCE
+#include "scenario.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAUSE 3000 /* us between what others ask */
+
+static struct sockaddr_un address(const char *suffix)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+	if (!argument ||
+	    snprintf(at.sun_path, sizeof(at.sun_path), "%s%s", argument, suffix) >= (int)sizeof(at.sun_path))
+		die("this scenario wants the path of a socket");
+	return at;
+}
+
+static int dial(void)
+{
+	struct sockaddr_un at = address("");
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	need(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0, "connect to a server");
+	return fd;
+}
+
+static void ask(int fd, const char *text)
+{
+	char answer[4096];
+
+	need(write(fd, text, strlen(text)) == (ssize_t)strlen(text), "ask a server");
+	need(read(fd, answer, sizeof(answer)) > 0, "read an answer");
+}
+
+/* A process of its own: who is in one with the victim may be its own server. */
+static pid_t process(const char *comm, void (*act)(void))
+{
+	pid_t pid = fork();
+
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread(comm);
+		pin_thread(other);
+		act();
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/* ------------------------------------------------------- a proxy and its backend */
+
+static int listener;
+
+static void serve_late(void)
+{
+	static const char page[] = "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx";
+	char request[4096];
+
+	for (;;) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+		need(fd >= 0 && read(fd, request, sizeof(request)) > 0, "read a request");
+		sleep_until(now() + LONG);
+		need(write(fd, page, sizeof(page) - 1) == sizeof(page) - 1, "answer");
+		close(fd);
+	}
+}
+
+static void fetch_fast(void)
+{
+	for (;;) {
+		int fd = dial();
+
+		ask(fd, "GET /fast HTTP/1.0\r\n\r\n");
+		close(fd);
+		usleep(PAUSE);
+	}
+}
+
+/* The backend takes its time; meanwhile the proxy serves others by itself. */
+static void proxied(void)
+{
+	struct sockaddr_un at = address("b");
+
+	unlink(at.sun_path);
+	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	need(listener >= 0 && bind(listener, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(listener, 8) == 0,
+	     "listen");
+	process("scn-backend", serve_late);
+	pid_t chatter = process("scn-chatter", fetch_fast);
+	int fd = dial();
+
+	usleep(20000);
+	become_victim();
+	ask(fd, "GET /slow HTTP/1.0\r\n\r\n");
+	done();
+	end(chatter);
+}
+
+/* ------------------------------------------------------- a queue in Redis */
+
+static volatile uint64_t *begun;
+
+static void ping(void)
+{
+	int fd = dial();
+
+	for (;;) {
+		ask(fd, "PING\r\n");
+		usleep(PAUSE);
+	}
+}
+
+static void push(void)
+{
+	int fd = dial();
+
+	ask(fd, "PING\r\n");
+	while (!*begun)
+		usleep(200);
+	sleep_until(*begun + LONG);
+	ask(fd, "RPUSH scenario x\r\n");
+}
+
+/* The victim waits for what another one will push. */
+static void pop(void)
+{
+	begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(begun != MAP_FAILED, "shared memory");
+	process("scn-pusher", push);
+	pid_t chatter = process("scn-chatter", ping);
+	int fd = dial();
+
+	usleep(20000);
+	become_victim();
+	*begun = truth.start;
+	ask(fd, "BLPOP scenario 0\r\n");
+	done();
+	end(chatter);
+}
+
+const struct scenario served_scenarios[] = {
+	{"nginx-proxy", proxied},
+	{"asyncio", proxied},
+	{"redis-pop", pop},
+	{NULL, NULL},
+};
