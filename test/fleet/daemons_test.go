@@ -22,7 +22,7 @@ type daemons struct {
 }
 
 // sentTo is where a host has sent a snapshot.
-func sentTo(host, id string) string { return outbox.Link("s3://snapshots/fleet", host, id) }
+func sentTo(host, id string) string { return outbox.Link("s3://snapshots/fleet", host, id, nil) }
 
 // runDaemons starts one exporter for each resource.
 func runDaemons(t *testing.T, endpoint string, hosts []map[string]string) *daemons {
