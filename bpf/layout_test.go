@@ -28,7 +28,7 @@ func TestLayout(t *testing.T) {
 
 	assert.Check(t, layoutOf(spec(), layoutMeaning+1) != same, "another meaning")
 	slot := func(s *ebpf.CollectionSpec) *btf.Struct {
-		return btf.UnderlyingType(s.Maps["task_slots"].Value).(*btf.Struct) //nolint:errcheck // it is one
+		return btf.UnderlyingType(s.Maps["task_slots"].Value).(*btf.Struct)
 	}
 	for name, change := range map[string]func(s *ebpf.CollectionSpec){
 		"a map more":      func(s *ebpf.CollectionSpec) { s.Maps["more"] = s.Maps["task_slots"].Copy() },

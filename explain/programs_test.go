@@ -141,7 +141,9 @@ func (m *machine) act(t *actor, depth int, then func()) {
 		m.fork, m.dirty, m.ioMax, m.ioCost, m.memoryHigh, m.pageFault, m.reclaim, m.console, m.event, m.retry, m.barrier, m.rename, m.again,
 	}
 	if m.front != nil {
-		do = append(do, m.request, m.request, m.request, m.request)
+		for range 4 {
+			do = append(do, m.request)
+		}
 	}
 	if n := m.rnd.IntN(len(do) + 8); n < len(do) {
 		do[n](t, then)

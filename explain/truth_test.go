@@ -310,7 +310,7 @@ func (t *actor) roots(from, to, horizon uint64, path []*actor) (out []known) {
 			continue
 		}
 		for _, l := range clip(k.legs, k.From, k.To) {
-			switch on := append(path[:len(path):len(path)], k.below); {
+			switch on := slices.Concat(path, []*actor{k.below}); {
 			case l.below == nil:
 				out = append(out, l)
 			case l.below == k.below:

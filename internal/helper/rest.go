@@ -27,7 +27,7 @@ type rest struct {
 
 // newRest begins to wait. working says whether there is work that nobody has asked for; nil: never.
 func newRest(after time.Duration, working func() bool) *rest {
-	r := &rest{after: after + rand.N(after), working: working, last: time.Now()}
+	r := &rest{after: after + rand.N(after), working: working, last: time.Now()} //nolint:gosec // needs to differ, not to be secret
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.timer = time.AfterFunc(r.after, r.begin)

@@ -108,7 +108,7 @@ func processScenarios(shared *resources) []scenario {
 		{name: "traced", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-tracer", says: "tracer", advice: anyAdvice}},
 		{
 			name: "vfork", rule: trackSyscall("clone"),
-			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: anyAdvice, does: true},
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: anyAdvice},
 		},
 		{
 			name: "exit", rule: trackSyscall("wait4"), long: true,

@@ -99,6 +99,8 @@ func look(dir string) *sighting {
 	if q, ok := parseStat(after); err != nil || !ok || q.state != p.state {
 		return nil
 	}
-	p.frames = parseStack(stack)
+	if p.frames = parseStack(stack); len(p.frames) == 0 {
+		return nil // it ran meanwhile, and cannot be unwound
+	}
 	return &p
 }
