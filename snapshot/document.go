@@ -50,7 +50,7 @@ func plausible(data []byte) error {
 		case ',':
 			switch {
 			case depth == 0:
-			case !arrays[depth-1]:
+			case !arrays[depth-1]: //nolint:gosec // depth is from 1 to maxNesting
 				members++
 			default:
 				elements++

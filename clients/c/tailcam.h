@@ -1125,7 +1125,7 @@ static inline int tailcam_status_(const char *reply)
 
 /* What a trigger asks for; zeros are the defaults. */
 struct tailcam_trigger_options {
-	uint64_t last_ns; /* of the calling thread's time, to explain; 1 s */
+	uint64_t last_ns;  /* of the calling thread's time, to explain; 1 s */
 	uint64_t after_ns; /* recorded beyond now, at most 1 minute; nothing */
 };
 

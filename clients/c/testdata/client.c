@@ -781,8 +781,8 @@ int main(int argc, char **argv)
 		const uint64_t ns = (uint64_t)(argc > 4 ? atoi(argv[4]) : 0) * 1000000;
 		const struct tailcam_trigger_options asked = {ns, ns};
 
-		if (ns ? tailcam_trigger_with(argv[1], argv[3], &asked, id, sizeof(id), error, sizeof(error)) :
-			 tailcam_trigger(argv[1], argv[3], id, sizeof(id), error, sizeof(error)))
+		if (ns ? tailcam_trigger_with(argv[1], argv[3], &asked, id, sizeof(id), error, sizeof(error))
+		       : tailcam_trigger(argv[1], argv[3], id, sizeof(id), error, sizeof(error)))
 			fprintf(stderr, "%s\n", error);
 		printf("%s\n", id);
 		return 0;

@@ -324,6 +324,7 @@ static void work_queue(void)
 }
 
 const struct scenario disk_scenarios[] = {
-	{"slow-disk", slow_disk}, {"deep-queue", deep_queue}, {"full-queue", deep_queue}, {"journal", journal}, {"page-fault", page_fault},
-	{"reclaim", reclaim},	  {"work-queue", work_queue}, {"bulk-io", bulk_io}, {NULL, NULL},
+	{"slow-disk", slow_disk},   {"deep-queue", deep_queue}, {"full-queue", deep_queue},
+	{"journal", journal},	    {"page-fault", page_fault}, {"reclaim", reclaim},
+	{"work-queue", work_queue}, {"bulk-io", bulk_io},	{NULL, NULL},
 };

@@ -242,9 +242,5 @@ static void pool(void)
 }
 
 const struct scenario pattern_scenarios[] = {
-	{"inversion", inversion},
-	{"spin-holder", spin_holder},
-	{"convoy", convoy},
-	{"pool", pool},
-	{NULL, NULL},
+	{"inversion", inversion}, {"spin-holder", spin_holder}, {"convoy", convoy}, {"pool", pool}, {NULL, NULL},
 };

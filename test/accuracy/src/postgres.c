@@ -257,5 +257,6 @@ static void pool(void)
 }
 
 const struct scenario postgres_scenarios[] = {
-	{"pgbouncer", pool}, {"postgres", postgres}, {"log-lock", log_lock}, {"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL},
+	{"pgbouncer", pool},	{"postgres", postgres},	    {"log-lock", log_lock},
+	{"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL},
 };

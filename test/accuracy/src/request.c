@@ -292,6 +292,11 @@ static void evicted(void)
 }
 
 const struct scenario request_scenarios[] = {
-	{"req-own-lock", own_lock}, {"req-lock", other_lock}, {"req-work", work_queue},
-	{"req-evicted", evicted},   {"req-pool", pool},	      {"trace-lock", trace_lock}, {NULL, NULL},
+	{"req-own-lock", own_lock},
+	{"req-lock", other_lock},
+	{"req-work", work_queue},
+	{"req-evicted", evicted},
+	{"req-pool", pool},
+	{"trace-lock", trace_lock},
+	{NULL, NULL},
 };
