@@ -17,12 +17,12 @@ import (
 func servedScenarios(shared *resources) []scenario {
 	of := func(by, says string) want {
 		return want{
-			causes: []explain.Cause{explain.Task}, by: by, root: explain.Timer, rootBy: "timer", says: "waiting for " + says, not: "scn-chatter",
+			causes: []explain.Cause{explain.Task}, by: by, root: explain.Timer, rootBy: "timer", says: "waiting for " + says, omits: "scn-chatter",
 		}
 	}
 	return []scenario{
 		{name: "nginx-proxy", rule: trackSyscall("read"), prepare: withProxy, want: of("nginx", "scn-backend")},
-		{name: "asyncio", rule: trackSyscall("read"), prepare: withAsyncio, want: of("python3", "scn-backend")},
+		{name: "asyncio", rule: trackSyscall("read"), prepare: withAsyncio, want: of("served.py", "scn-backend")},
 		{name: "redis-pop", rule: trackSyscall("read"), prepare: withRedis, want: of("redis-server", "scn-pusher")},
 		{name: "pgbouncer", rule: trackSyscall("read"), prepare: shared.withPool, want: of("pgbouncer", "postgres")},
 	}
