@@ -90,7 +90,7 @@ func descendants(pid int) (pids []int) {
 	return pids
 }
 
-// faults lets a handler fail in each way that a client may see.
+// faults lets a handler fail in each way that a client may see, while it is on.
 type faults struct {
 	handler                     http.Handler
 	on                          atomic.Bool
@@ -125,9 +125,7 @@ func (f *faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *faults) begin(t *testing.T, s *httptest.Server) (end func()) {
-	f.handler = s.Config.Handler
-	s.Config.Handler = f
+func (f *faults) begin(t *testing.T) (end func()) {
 	f.on.Store(true)
 	return sync.OnceFunc(func() {
 		f.on.Store(false)
@@ -136,8 +134,8 @@ func (f *faults) begin(t *testing.T, s *httptest.Server) (end func()) {
 	})
 }
 
-func (w *webServer) trouble(t *testing.T) func() { return new(faults).begin(t, w.Server) }
-func (s *s3Server) trouble(t *testing.T) func()  { return new(faults).begin(t, s.Server) }
+func (w *webServer) trouble(t *testing.T) func() { return w.faults.begin(t) }
+func (s *s3Server) trouble(t *testing.T) func()  { return s.faults.begin(t) }
 func (localDir) trouble(*testing.T) func()       { return func() {} }
 
 // trouble kills sshd with its connections, and starts it again.

@@ -46,11 +46,13 @@ type webServer struct {
 	auth    string
 	refused int
 	down    bool
+	faults  faults
 }
 
 func newWebServer(t *testing.T) *webServer {
 	w := &webServer{files: map[string][]byte{}, puts: map[string]int{}}
-	w.Server = httptest.NewServer(w)
+	w.faults.handler = w
+	w.Server = httptest.NewServer(&w.faults)
 	t.Cleanup(w.Server.Close)
 	return w
 }
@@ -115,13 +117,14 @@ type s3Server struct {
 	puts    map[string]int // by path
 	sent    int64          // bytes of bodies
 	fail    func(r *http.Request) bool
+	faults  faults
 }
 
 func newS3Server(t *testing.T) *s3Server {
 	s := &s3Server{backend: s3mem.New(), puts: map[string]int{}}
 	assert.NilError(t, s.backend.CreateBucket("slow"))
 	handler := gofakes3.New(s.backend).Server()
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.faults.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		fail := s.fail != nil && s.fail(r)
 		if !fail {
@@ -140,7 +143,8 @@ func newS3Server(t *testing.T) *s3Server {
 			s.puts[r.URL.Path]++
 			s.mu.Unlock()
 		}
-	}))
+	})
+	s.Server = httptest.NewServer(&s.faults)
 	t.Cleanup(s.Server.Close)
 	t.Setenv("AWS_ACCESS_KEY_ID", "the-key-id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "the-secret-key")
