@@ -57,7 +57,7 @@ func requestScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "trace-lock", rule: trackOffCPU, prepare: withContexts,
-			want: want{causes: only(explain.Locked), by: "scn-holder"},
+			want: want{causes: only(explain.Locked), by: "scn-holder", advice: "perf record -g"},
 		},
 	}
 }
