@@ -44,7 +44,9 @@ func TestExport(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
-		assert.Assert(t, err == nil && stderr.Len() <= 0, "export %s: %v\n%s", format, err, stderr.String())
+		// Some machines keep switches from every tracer, which is said.
+		said := regexp.MustCompile(`(?m)^the kernel left out switches: .*\n`).ReplaceAllString(stderr.String(), "")
+		assert.Assert(t, err == nil && strings.TrimSpace(said) == "", "export %s: %v\n%s", format, err, said)
 		return out
 	}
 
