@@ -24,8 +24,10 @@ func (o *Objects) loadFor(spec *ebpf.CollectionSpec, plan *Plan, pinned map[stri
 	if seed := o.pinning.before.SpanSeed; len(seed) == len(spec.Variables[spanSeed].Value) {
 		spec.Variables[spanSeed].Value = seed
 	}
+	if spec.Maps["records"].MaxEntries != pinned["records"].MaxEntries() {
+		return nil, errors.New("the recorder's rings have another size")
+	}
 	kept := map[string]*ebpf.Map{}
-	resized := spec.Maps["records"].MaxEntries != pinned["records"].MaxEntries() // the ring of each CPU
 	for name, m := range spec.Maps {
 		have := pinned[name]
 		if m.MaxEntries == 0 { // the library counts CPUs
@@ -33,7 +35,7 @@ func (o *Objects) loadFor(spec *ebpf.CollectionSpec, plan *Plan, pinned map[stri
 		}
 		switch {
 		case name == ".rodata":
-		case m.MaxEntries != have.MaxEntries() || resized && name == "record_rings":
+		case m.MaxEntries != have.MaxEntries():
 			o.pinning.takeover.Begun = append(o.pinning.takeover.Begun, name)
 		default:
 			m.ValueSize = have.ValueSize()
@@ -120,7 +122,7 @@ func (o *Objects) exchanged() error {
 	if p.takeover.Programs == "" {
 		return nil
 	}
-	if slices.Contains(p.takeover.Begun, "records") || !maps.Equal(p.before.Groups, o.Plan().Groups) {
+	if !maps.Equal(p.before.Groups, o.Plan().Groups) {
 		p.since = linux.Monotonic()
 		p.before.Attached = p.since
 	}

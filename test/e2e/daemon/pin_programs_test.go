@@ -29,13 +29,11 @@ func TestPinPrograms(t *testing.T) {
 		name, reason  string
 		before, after []string // rules
 		args          []string // of the second daemon, beside those of the first
-		begun         bool     // its history begins anew
 	}{
 		{name: "another version", reason: "those were of tailcam v0.0.1", before: []string{nap, other}, after: []string{nap, other}},
 		{name: "a tracker more", reason: "track_block", before: []string{nap}, after: []string{nap, disk}},
 		{name: "a tracker less", reason: "track_", before: []string{nap, disk, other}, after: []string{nap}},
 		{name: "other groups", reason: "record_", before: []string{nap}, after: []string{nap}, args: []string{"--recorder-events", "sched,block,process,workqueue"}},
-		{name: "other rings", reason: "record_mask", before: []string{nap}, after: []string{nap}, args: []string{"--recorder-size", "8MiB"}, begun: true},
 		{name: "other tables", reason: "task_mask", before: []string{nap, other}, after: []string{nap, other}, args: []string{"--capacity-initial-tasks", "4096"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -59,12 +57,9 @@ func TestPinPrograms(t *testing.T) {
 			s := d.status()
 			assert.Assert(t, s.Pins != nil && s.Pins.TakenOver && s.Pins.Where == dir, "%+v", s.Pins)
 			assert.Check(t, strings.Contains(s.Pins.Programs, c.reason), "%+v", s.Pins)
-			assert.Check(t, slices.Contains(s.Pins.Begun, "records") == c.begun, "%+v", s.Pins)
 			assert.Check(t, d.log.has("the programs of this daemon have taken the place of those before"), "the log does not tell")
-			if !c.begun {
-				_, trace := checkSnapshot(t, byHand(d, "after the kill"))
-				knows(t, trace, landmark, killed)
-			}
+			_, trace := checkSnapshot(t, byHand(d, "after the kill"))
+			knows(t, trace, landmark, killed)
 			want := append(slices.Clone(gap), pending.Wait()...)
 			eventually(t, "the outliers of the gap are told", func() bool { return len(d.events("nap")) >= len(want) })
 			told := map[uint64]bool{}
