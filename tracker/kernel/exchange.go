@@ -48,15 +48,7 @@ func (o *Objects) loadFor(spec *ebpf.CollectionSpec, plan *Plan, pinned map[stri
 
 // begun reports whether a map began with nothing, although others were taken over.
 func (o *Objects) begun(m *ebpf.Map) bool {
-	if len(o.pinning.takeover.Begun) == 0 {
-		return false
-	}
-	for _, name := range o.pinning.takeover.Begun {
-		if o.loaded.Load().byName[name] == m {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.pinning.takeover.Begun, func(name string) bool { return o.loaded.Load().byName[name] == m })
 }
 
 // exchange has the hooks that are attached run the programs of n. What is pinned is not
