@@ -165,7 +165,7 @@ e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd u
 	E2E_UNIT=1 $(REPORT) $(addprefix -part=,$(PART)) -count=1 -timeout 20m -skip '^Test($(INDIFFERENT))' $(E2E_DAEMON)
 
 .PHONY: soak
-soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted for, nothing grows; needs root (TIMES=3: three times as many outliers)
+soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted for, nothing grows; needs root (TIMES=3: as many bursts every ten seconds)
 	SOAK=$(or $(TIME),1h) SOAK_TIMES=$(TIMES) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
 
 .PHONY: triggers

@@ -22,8 +22,8 @@ const (
 // usage is what the daemon holds of the machine.
 type usage struct{ rss, descriptors, goroutines int }
 
-// TestSoak runs for the duration in SOAK: `make soak`; SOAK_TIMES is how many times as many
-// latencies there are in that time as usual, which are 130 a second. Latencies are injected, calm and in
+// TestSoak runs for the duration in SOAK: `make soak`; SOAK_TIMES is how many bursts there
+// are in each round. Latencies are injected, calm and in
 // bursts above the limit of outliers, beside load, snapshots and reloads. In the end each is
 // told, limited or counted as lost; and what the daemon holds has not grown.
 func TestSoak(t *testing.T) {
@@ -54,11 +54,11 @@ func TestSoak(t *testing.T) {
 		if round%3 == 1 {
 			stop = load(t)
 		}
+		inject("calm", calm, 200, 4)
 		for range times {
-			inject("calm", calm, 200, 4)
 			inject("hasty", hasty, 900, 16) // 500 may come at once
-			inject("calm", calm, 200, 8)
 		}
+		inject("calm", calm, 200, 8)
 		stop()
 		if round%6 == 5 {
 			d.reload(reloaded)
