@@ -167,6 +167,10 @@ func (b *backward) push(l *level, x *message) bool {
 	if others || sender {
 		evidence = byOneOfMessages
 	}
+	client := b.w.m.roleOf(x.process, l.process) == roleClient && x.process != l.target
+	if client {
+		evidence = byOneOfMessages // it may have asked something for itself
+	}
 	owes := !sender && b.owesReply(l, x)
 	switch r, n := b.awake(l, x); {
 	case n == 1 && r.at != 0 && (others || !owes):
@@ -175,7 +179,7 @@ func (b *backward) push(l *level, x *message) bool {
 		if r.at != 0 {
 			evidence = byOneOfMessages
 		}
-	case n > 0, sender && b.mayBeAnother(l, x):
+	case n > 0, sender && b.mayBeAnother(l, x), client && b.answers(l, x.process, b.from, x.at):
 		b.own(l, x.at)
 		l.add([]piece{b.w.unexplained(l.tid, b.lo, x.at, "which message it went on for is not recorded")})
 		l.at = b.lo

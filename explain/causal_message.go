@@ -78,12 +78,13 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 }
 
 // loop finds out, and reports, whether a thread does all of its waiting in calls for many, except
-// for disks, locks and helpers: otherwise these may be for one, with a time limit.
+// for disks, locks and helpers: otherwise these may be for one, with a time limit. What is done
+// for one alone is in order.
 func (b *backward) loop(t *task, to uint64) bool {
 	if is, known := b.loops[t.tid]; known {
 		return is
 	}
-	is := true
+	is := !b.w.m.dedicated(b.w.process(t.tid))
 	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to && is; i++ {
 		s := &t.segments[i]
 		b.w.walked++
