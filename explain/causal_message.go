@@ -153,6 +153,18 @@ func (b *backward) answers(l *level, process int, from, to uint64) (found bool) 
 	return found
 }
 
+// sentBefore reports whether the sender of a message had sent another one since the wait began.
+func (b *backward) sentBefore(l *level, x *message) bool {
+	t := b.w.m.tasks[l.tid]
+	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].to < x.at; i++ {
+		b.w.walked++
+		if y, ok := b.message(t, &t.segments[i], 0); ok && y.process == x.process {
+			return true
+		}
+	}
+	return false
+}
+
 // answered reports whether after a message the thread of a level woke others than the one that
 // it is followed for, and whether it woke the sender, be it right after that one.
 func (b *backward) answered(l *level, x *message) (others, sender bool) {

@@ -207,6 +207,22 @@ func TestCausal(t *testing.T) {
 				k.tick(10940, bob)
 				k.send(10950, bob, server) // and is answered before it waits
 			}},
+		{name: "one that talks all the time, and waits for nothing", path: []string{"task server"}, not: []int{bob}, sure: Seen, says: "which message it went on for is not recorded", trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			for at := uint64(3000); at < 11000; at += 1000 {
+				k.tick(at-60, bob)
+				k.send(at-50, bob, server)
+				k.rest(at-40, bob, sleeps(230))
+				if at < 10000 {
+					k.rest(at-30, server, sleeps(epollWait))
+				}
+			}
+		}},
+		{name: "one that says something once", path: []string{"task server", "task bob", "timer hrtimer_wakeup"}, sure: Seen, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			k.tick(10940, bob)
+			k.send(10950, bob, server)
+		}},
 		{name: "a client that says something for the first time", path: []string{"task server", "task bob", "timer hrtimer_wakeup"}, sure: Guess,
 			sockets: map[int]Sockets{server: {Listens: true, Accepted: 2}, alice: {Opened: 1}, bob: {Opened: 1}, victim: {Opened: 1}}, trace: func(k *talk) {
 				k.rest(2050, server, sleeps(epollWait))
