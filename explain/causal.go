@@ -174,7 +174,10 @@ func (b *backward) push(l *level, x *message) bool {
 		evidence = byOneOfMessages // it may have asked something for itself
 	}
 	owes := !sender && b.owesReply(l, x)
-	talks := client && b.answers(l, x.process, b.from, x.at) || !owes && b.sentBefore(l, x)
+	talks := client || sender && !b.w.m.serves(x.process)
+	if !b.answers(l, x.process, b.from, x.at) { // otherwise a server may answer in several messages
+		talks = b.sentBefore(l, x)
+	}
 	switch r, n := b.awake(l, x); {
 	case n == 1 && r.at != 0 && (others || !owes):
 		x, evidence = &r, byOneOfMessages

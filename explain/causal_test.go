@@ -223,6 +223,14 @@ func TestCausal(t *testing.T) {
 			k.tick(10940, bob)
 			k.send(10950, bob, server)
 		}},
+		{name: "one that is answered all the time, and so in the end", path: []string{"task server"}, not: []int{bob}, sure: Seen, says: "which message it went on for is not recorded", trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			chatter(k, bob, 3000, 10500)
+			k.tick(10940, bob)
+			k.send(10950, bob, server)
+			k.rest(10955, bob, sleeps(recv))
+			k.send(11010, server, bob)
+		}},
 		{name: "a client that says something for the first time", path: []string{"task server", "task bob", "timer hrtimer_wakeup"}, sure: Guess,
 			sockets: map[int]Sockets{server: {Listens: true, Accepted: 2}, alice: {Opened: 1}, bob: {Opened: 1}, victim: {Opened: 1}}, trace: func(k *talk) {
 				k.rest(2050, server, sleeps(epollWait))

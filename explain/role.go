@@ -20,6 +20,12 @@ type Sockets struct {
 // serves reports whether others have opened connections to the process, or may.
 func (s *Sockets) serves() bool { return s.Listens || s.Accepted > 0 }
 
+// serves reports whether others have opened connections to a process, or may, as far as is known.
+func (m *model) serves(pid int) bool {
+	s, ok := m.sockets(pid)
+	return ok && s.serves()
+}
+
 // dedicated reports whether a process serves one connection and no other.
 func (s *Sockets) dedicated() bool { return !s.Listens && s.Accepted == 1 && !s.Partial }
 
