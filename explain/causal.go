@@ -73,6 +73,7 @@ func (b *backward) servesOthers(tid int, to uint64) bool {
 	}
 	b.unsure = b.w.m.gapIn(b.from, to) < to
 	first, some, others := 0, false, false // first: task that sent something
+	before := b.from
 	var latest message
 	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].to < to; i++ {
 		s := &t.segments[i]
@@ -92,9 +93,10 @@ func (b *backward) servesOthers(tid int, to uint64) bool {
 		switch {
 		case x.handed, x.tid != 0 && first == 0 && b.answers(&level{tid: tid}, x.process, x.at, to):
 			others = true
-		case x.tid != 0:
-			others = others || first != 0 && x.tid != first
+		case x.tid != 0 && first != 0: // another one, or once more without being asked
+			others = others || x.tid != first || !b.answers(&level{tid: tid}, x.process, before, x.at)
 		}
+		before = x.at
 		first = cmp.Or(first, x.tid)
 	}
 	switch {
@@ -167,7 +169,15 @@ func (b *backward) push(l *level, x *message) bool {
 	if others || sender {
 		evidence = byOneOfMessages
 	}
+	client := b.w.m.roleOf(x.process, l.process) == roleClient && x.process != l.target
+	if client {
+		evidence = byOneOfMessages // it may have asked something for itself
+	}
 	owes := !sender && b.owesReply(l, x)
+	talks := client || sender && !b.w.m.serves(x.process)
+	if !b.answers(l, x.process, b.from, x.at) { // otherwise a server may answer in several messages
+		talks = b.sentBefore(l, x)
+	}
 	switch r, n := b.awake(l, x); {
 	case n == 1 && r.at != 0 && (others || !owes):
 		x, evidence = &r, byOneOfMessages
@@ -175,7 +185,7 @@ func (b *backward) push(l *level, x *message) bool {
 		if r.at != 0 {
 			evidence = byOneOfMessages
 		}
-	case n > 0, sender && b.mayBeAnother(l, x):
+	case n > 0, sender && b.mayBeAnother(l, x), talks:
 		b.own(l, x.at)
 		l.add([]piece{b.w.unexplained(l.tid, b.lo, x.at, "which message it went on for is not recorded")})
 		l.at = b.lo

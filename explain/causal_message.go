@@ -78,12 +78,13 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 }
 
 // loop finds out, and reports, whether a thread does all of its waiting in calls for many, except
-// for disks, locks and helpers: otherwise these may be for one, with a time limit.
+// for disks, locks and helpers: otherwise these may be for one, with a time limit. What is done
+// for one alone is in order.
 func (b *backward) loop(t *task, to uint64) bool {
 	if is, known := b.loops[t.tid]; known {
 		return is
 	}
-	is := true
+	is := !b.w.m.dedicated(b.w.process(t.tid))
 	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to && is; i++ {
 		s := &t.segments[i]
 		b.w.walked++
@@ -150,6 +151,18 @@ func (b *backward) answers(l *level, process int, from, to uint64) (found bool) 
 		return !found
 	})
 	return found
+}
+
+// sentBefore reports whether the sender of a message had sent another one since the wait began.
+func (b *backward) sentBefore(l *level, x *message) bool {
+	t := b.w.m.tasks[l.tid]
+	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].to < x.at; i++ {
+		b.w.walked++
+		if y, ok := b.message(t, &t.segments[i], 0); ok && y.process == x.process {
+			return true
+		}
+	}
+	return false
 }
 
 // answered reports whether after a message the thread of a level woke others than the one that

@@ -200,6 +200,44 @@ func TestCausal(t *testing.T) {
 			}
 			k.tick(10900, server)
 		}},
+		{name: "a client that talks all the time", path: []string{"task server"}, not: []int{bob}, sure: Seen, says: "which message it went on for is not recorded",
+			sockets: map[int]Sockets{server: {Listens: true, Accepted: 2}, bob: {Opened: 1}, victim: {Opened: 1}}, trace: func(k *talk) {
+				k.rest(2050, server, sleeps(epollWait))
+				chatter(k, bob, 3000, 10500)
+				k.tick(10940, bob)
+				k.send(10950, bob, server) // and is answered before it waits
+			}},
+		{name: "one that talks all the time, and waits for nothing", path: []string{"task server"}, not: []int{bob}, sure: Seen, says: "which message it went on for is not recorded", trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			for at := uint64(3000); at < 11000; at += 1000 {
+				k.tick(at-60, bob)
+				k.send(at-50, bob, server)
+				k.rest(at-40, bob, sleeps(230))
+				if at < 10000 {
+					k.rest(at-30, server, sleeps(epollWait))
+				}
+			}
+		}},
+		{name: "one that says something once", path: []string{"task server", "task bob", "timer hrtimer_wakeup"}, sure: Seen, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			k.tick(10940, bob)
+			k.send(10950, bob, server)
+		}},
+		{name: "one that is answered all the time, and so in the end", path: []string{"task server"}, not: []int{bob}, sure: Seen, says: "which message it went on for is not recorded", trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			chatter(k, bob, 3000, 10500)
+			k.tick(10940, bob)
+			k.send(10950, bob, server)
+			k.rest(10955, bob, sleeps(recv))
+			k.send(11010, server, bob)
+		}},
+		{name: "a client that says something for the first time", path: []string{"task server", "task bob", "timer hrtimer_wakeup"}, sure: Guess,
+			sockets: map[int]Sockets{server: {Listens: true, Accepted: 2}, alice: {Opened: 1}, bob: {Opened: 1}, victim: {Opened: 1}}, trace: func(k *talk) {
+				k.rest(2050, server, sleeps(epollWait))
+				chatter(k, alice, 3000, 10500)
+				k.tick(10940, bob)
+				k.send(10950, bob, server)
+			}},
 		{name: "it was busy with another one", path: []string{"task server", "running server"}, sure: Seen, trace: func(k *talk) {
 			chatterBefore := 10500
 			k.send(uint64(chatterBefore), server, bob)
@@ -270,6 +308,74 @@ func TestCausal(t *testing.T) {
 			}
 			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
 			assert.Check(t, r.Confidence == c.sure, "%s", r.Confidence)
+		})
+	}
+}
+
+// TestDedicated: what a process does that serves one other alone is in order, as far as it and
+// those beside it are known by who made them. It need not live any more.
+func TestDedicated(t *testing.T) {
+	const parent = 900
+	made := func(k *talk, us uint64, tid int) {
+		k.add(us, trace.ProcessFork, 0, parent, trace.Fork{ParentPID: parent, ChildTID: tid, ChildPID: tid, ChildComm: trace.MakeComm("session")})
+	}
+	for _, c := range []struct {
+		name string
+		made []int // by that parent
+		path []string
+		says string
+	}{
+		{name: "of one client", made: []int{server, alice, backend}, path: []string{"task session 100", "task session 201", "task bob", "timer"}},
+		{name: "of two", made: []int{server, alice}, path: []string{"task session 100"}, says: "which message it went on for is not recorded"},
+		{name: "not known", made: []int{alice, backend}, path: []string{"task session 100"}, says: "which message it went on for is not recorded"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := &talk{}
+			for _, tid := range c.made {
+				made(k, 100, tid)
+			}
+			k.begin(epollWait)
+			k.rest(2050, server, sleeps(epollWait))                       // for a lock that alice has
+			k.list = slices.DeleteFunc(k.list, func(e trace.Event) bool { // whose client is bob
+				b, ok := e.Body.(trace.Switch)
+				return ok && e.TID == alice && b.Call == 230
+			})
+			k.rest(310, alice, sleeps(epollWait))
+			k.tick(1000, server) // it wakes another one beside it
+			k.send(1010, server, backend)
+			k.rest(1015, server, sleeps(epollWait))
+			k.rest(1020, backend, sleeps(recv))
+			k.tick(10850, backend) // which is at work in the end
+			k.tick(10800, bob)
+			k.send(10810, bob, alice)
+			k.rest(10815, bob, sleeps(recv))
+			k.send(10900, alice, server)
+			k.send(10910, alice, bob)
+			k.end(server)
+			slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
+			sessions := []int{server, alice, backend}
+			for i := range k.list {
+				if b, ok := k.list[i].Body.(trace.Switch); ok && slices.Contains(sessions, b.NextTID) {
+					b.NextComm = trace.MakeComm("session")
+					k.list[i].Body = b
+				}
+			}
+			names := servers(nil)
+			known := names.Task
+			names.Task = func(tid int) (TaskInfo, bool) {
+				if slices.Contains(sessions, tid) {
+					return TaskInfo{}, false
+				}
+				return known(tid)
+			}
+			o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
+			r := explained(t, &k.list, []Outlier{o}, names).Outliers[0]
+			t.Log(r.Verdict)
+			for depth, want := range c.path {
+				assert.Check(t, strings.HasPrefix(largestAt(&r, depth), want), "depth %d: %s, want %s", depth, largestAt(&r, depth), want)
+			}
+			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
+			assert.Check(t, r.Confidence == Seen, "%s", r.Confidence)
 		})
 	}
 }

@@ -95,6 +95,7 @@ type task struct {
 	protocol    []protocolTimer // of sockets that it waited for, in order
 	series      []int32         // see findSeries; nil: not computed
 	born        uint64          // when it was made; 0: not known
+	parent      int             // process that made it then
 	past        *threadNow      // see model.thread
 	askedPast   int
 }
@@ -299,6 +300,7 @@ type model struct {
 	labelled   []*Outlier        // declared pairs of threads that have labels
 	roles      map[[2]int]role   // of a process for another
 	replies    map[int][]reply   // by who woke; nil: not computed
+	alone      map[int]bool      // see dedicated
 	threads    map[int][]int     // by process; nil: not computed
 	inputs     [1 << 10]int8     // system calls that wait for input: 1; not: -1
 	sites      map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match

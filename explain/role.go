@@ -1,5 +1,7 @@
 package explain
 
+import "cmp"
+
 // Connection is an established connection of TCP. Both ends are ADDRESS:PORT.
 type Connection struct {
 	Local, Remote string
@@ -17,6 +19,12 @@ type Sockets struct {
 
 // serves reports whether others have opened connections to the process, or may.
 func (s *Sockets) serves() bool { return s.Listens || s.Accepted > 0 }
+
+// serves reports whether others have opened connections to a process, or may, as far as is known.
+func (m *model) serves(pid int) bool {
+	s, ok := m.sockets(pid)
+	return ok && s.serves()
+}
 
 // dedicated reports whether a process serves one connection and no other.
 func (s *Sockets) dedicated() bool { return !s.Listens && s.Accepted == 1 && !s.Partial }
@@ -75,10 +83,8 @@ func (m *model) findRole(client, server int) role {
 	case answers:
 		return roleOther
 	}
-	cf, _ := m.taskInfo(client)
-	sf, _ := m.taskInfo(server)
 	switch {
-	case cf.PPID == server, cf.PPID > 1 && cf.PPID == sf.PPID && cf.Comm == sf.Comm:
+	case m.parent(client) == server, m.besides(client, server):
 		return roleOther // a worker of the server, or another one beside it
 	case sKnown && s.serves() && cKnown && !c.serves() && !c.Partial:
 		return roleClient
@@ -104,9 +110,61 @@ func between(client, server *Sockets) (asks, answers bool) {
 }
 
 // parentOf reports whether a process has started another.
-func (m *model) parentOf(parent, child int) bool {
-	f, ok := m.taskInfo(child)
-	return ok && parent > 1 && f.PPID == parent
+func (m *model) parentOf(parent, child int) bool { return parent > 1 && m.parent(child) == parent }
+
+// parent returns the process that has started another; 0: not known.
+func (m *model) parent(pid int) int {
+	if f, ok := m.taskInfo(pid); ok && f.PPID > 0 {
+		return f.PPID
+	}
+	if t := m.tasks[pid]; t != nil && t.parent != t.pid {
+		return t.parent
+	}
+	return 0
+}
+
+// besides reports whether two processes have one parent, and one name.
+func (m *model) besides(a, b int) bool {
+	p, name := m.parent(a), m.whoTask(a).Comm
+	return p > 1 && p == m.parent(b) && name != "" && name == m.whoTask(b).Comm
+}
+
+// dedicated reports whether a process serves one other process, as those that a server forks for
+// each connection. Of those that have ended, their connections are not known: then the others
+// that it has had to do with in the history must be one, beside its parent and those that this
+// has made as well.
+func (m *model) dedicated(pid int) bool {
+	if s, ok := m.sockets(pid); ok && (s.serves() || s.Partial) {
+		return s.dedicated()
+	}
+	if is, known := m.alone[pid]; known {
+		return is
+	}
+	peer, many := 0, m.parent(pid) <= 1
+	see := func(tid int) {
+		p := cmp.Or(m.pidOf(tid), tid)
+		if tid == 0 || p == pid || p == peer || m.kernelThread(tid) || m.parentOf(p, pid) || m.besides(p, pid) {
+			return
+		}
+		many = many || peer != 0
+		peer = p
+	}
+	for _, tid := range m.threadsOf(pid) {
+		t := m.tasks[tid]
+		for i := range len(t.before) + len(t.segments) {
+			if s := t.kept(i); !many && s.state == blocked && s.wake != nil && m.waitsForInput(t, s) {
+				see(m.sender(s.wake))
+			}
+		}
+		for _, r := range m.repliesOf(tid) {
+			see(r.tid)
+		}
+	}
+	if m.alone == nil {
+		m.alone = map[int]bool{}
+	}
+	m.alone[pid] = peer != 0 && !many
+	return m.alone[pid]
 }
 
 // address returns the client's end of the only connection that a client may have to a

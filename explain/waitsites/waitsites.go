@@ -35,7 +35,8 @@ type Site struct {
 	// Spins: it waits there on a CPU for a lock, whose holder wakes it.
 	Spins bool
 
-	leaf    bool // only as the innermost frame: the wait is its own, as for a lock
+	leaf    bool // only as the innermost frame, but for those of locks: the wait is its own
+	lock    bool // a function of a lock itself, which others call to take it
 	general bool // only if no frame further out says more
 	area    *Area
 }
@@ -110,10 +111,13 @@ func Works(frames []string) (all []Match) {
 }
 
 func find(sites map[string]*Site, frames []string) (m Match, ok bool) {
-	for i, frame := range frames {
+	inner := true // all frames so far are of a lock
+	for _, frame := range frames {
 		name := Function(frame)
 		s := sites[name]
-		if s == nil || s.leaf && i > 0 {
+		innermost := inner
+		inner = inner && s != nil && s.lock
+		if s == nil || s.leaf && !innermost {
 			continue
 		}
 		if !s.general {

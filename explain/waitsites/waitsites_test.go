@@ -30,6 +30,8 @@ func TestFind(t *testing.T) {
 		{"the innermost of two general ones", waitsites.Wait, []string{"folio_wait_bit_common+0x1", "folio_wait_writeback+0x2"}, "folio_wait_bit_common"},
 		{"the address space's lock", waitsites.Wait, []string{"do_user_addr_fault+0x1", "exc_page_fault+0x2"}, "do_user_addr_fault"},
 		{"a fault that waits for something else", waitsites.Wait, []string{"unheard_of+0x1", "do_user_addr_fault+0x2"}, ""},
+		{"who takes a lock that has a function", waitsites.Wait, []string{"percpu_rwsem_wait+0x15f", "vfs_write+0x3f0", "ksys_write+0x66"}, "vfs_write"},
+		{"not what is around that", waitsites.Wait, []string{"percpu_rwsem_wait+0x15f", "unheard_of+0x1", "vfs_write+0x3f0"}, "percpu_rwsem_wait"},
 		{"only addresses", waitsites.Wait, []string{"0xffffffff81000000", "0xffffffff81000010"}, ""},
 		{"nothing", waitsites.Wait, nil, ""},
 		{"work", waitsites.Work, []string{"copy_p4d_range+0x3", "copy_page_range+0x1", "dup_mmap+0x3", "copy_process+0x4"}, "copy_page_range"},

@@ -15,8 +15,8 @@ const maxTitle = 96
 
 // title is what a process calls itself, given /proc/PID/cmdline with its NULs and the name
 // of its first thread: the title that it has set, as PostgreSQL and nginx do, the main class
-// or the archive of a Java program, the script of an interpreter. "": its name says it all.
-// No other argument is part of it, as arguments may be secret.
+// or the archive of a Java program, the script of an interpreter after the name that this gave
+// itself. "": its name says it all. No other argument is part of it, as arguments may be secret.
 func title(cmdline []byte, comm string) string {
 	line := bytes.TrimRight(cmdline, "\x00 \n")
 	if len(line) == 0 {
@@ -24,7 +24,9 @@ func title(cmdline []byte, comm string) string {
 	}
 	var t string
 	if args := strings.Split(string(line), "\x00"); len(args) > 1 {
-		t = program(args)
+		if t = program(args); t != "" && !strings.HasPrefix(t, comm) && interpreterOf(comm) == nil && !interpreterOf(args[0]).classes {
+			t = comm + " of " + t // it has named itself
+		}
 	} else {
 		t = ownTitle(args[0])
 	}
@@ -62,6 +64,8 @@ type interpreter struct {
 	// value follows in the same word.
 	bundles  bool
 	attached string
+	// classes: it runs classes, which cannot name its first thread.
+	classes bool
 }
 
 // interpreters are known by the name of their executable without its version.
@@ -72,7 +76,7 @@ var interpreters = map[string]*interpreter{
 			"--add-exports", "--add-reads", "--limit-modules", "--upgrade-module-path", "--patch-module",
 			"--enable-native-access", "--source"},
 		code:  []string{"--version", "-version", "--help", "-d", "--describe-module"},
-		names: []string{"-jar", "-m", "--module"},
+		names: []string{"-jar", "-m", "--module"}, classes: true,
 	},
 	"python": {
 		valued: []string{"-W", "-X", "-Q", "--check-hash-based-pycs"}, code: []string{"-c"}, names: []string{"-m"},
@@ -90,13 +94,19 @@ var interpreters = map[string]*interpreter{
 	"perl": {valued: []string{"-I"}, code: []string{"-e", "-E"}, bundles: true, attached: "IMm"},
 }
 
-// aliases are other names of executables.
-var aliases = map[string]string{"nodejs": "node", "pypy": "python"}
+// aliases are other names of executables, and of their first threads.
+var aliases = map[string]string{"nodejs": "node", "MainThread": "node", "node-MainThread": "node", "pypy": "python"}
+
+// interpreterOf returns the interpreter that has this name, with or without a version and a
+// directory; nil: none has.
+func interpreterOf(name string) *interpreter {
+	name = strings.TrimRight(path.Base(name), "0123456789.")
+	return interpreters[cmp.Or(aliases[name], name)]
+}
 
 // program is what an interpreter runs; "": another program, or it cannot be told.
 func program(args []string) string {
-	name := strings.TrimRight(path.Base(args[0]), "0123456789.")
-	in := interpreters[cmp.Or(aliases[name], name)]
+	in := interpreterOf(args[0])
 	if in == nil {
 		return ""
 	}
@@ -107,13 +117,13 @@ func program(args []string) string {
 			if i+1 == len(args) {
 				return ""
 			}
-			return programName(name, arg, args[i+1])
+			return programName(in, arg, args[i+1])
 		case slices.Contains(in.valued, arg):
 			i++
 		case arg == "" || arg == "-" || arg[0] == '@' || slices.Contains(in.code, arg) || in.hides(arg):
 			return "" // standard input, a file with arguments, or code
 		case arg[0] != '-':
-			return programName(name, "", arg)
+			return programName(in, "", arg)
 		}
 	}
 	return ""
@@ -132,9 +142,9 @@ func (in *interpreter) hides(arg string) bool {
 
 // programName is a file without its directory, or a class without its module. A name that
 // is no name of either is left out.
-func programName(interpreter, option, value string) string {
+func programName(in *interpreter, option, value string) string {
 	switch {
-	case interpreter == "java" && option == "" && !strings.Contains(value, ".java"):
+	case in.classes && option == "" && !strings.Contains(value, ".java"):
 		return value // a class
 	case option == "-m" || option == "--module":
 		if _, class, ok := strings.Cut(value, "/"); ok {

@@ -24,14 +24,35 @@ func servedScenarios(shared *resources) []scenario {
 		{name: "nginx-proxy", rule: trackSyscall("read"), prepare: withProxy, want: of("nginx", "scn-backend")},
 		{name: "asyncio", rule: trackSyscall("read"), prepare: withAsyncio, want: of("served.py", "scn-backend")},
 		{name: "redis-pop", rule: trackSyscall("read"), prepare: withRedis, want: of("redis-server", "scn-pusher")},
+		{ // when its own time is over, or as somebody else asks just then: that one took no part
+			name: "redis-wait", rule: trackSyscall("read"), prepare: withRedis,
+			want: want{causes: []explain.Cause{explain.Task}, by: "redis-server", omits: "scn-chatter"},
+		},
+		{
+			name: "nginx-limit", rule: trackSyscall("read"), prepare: withLimit,
+			want: want{causes: []explain.Cause{explain.Task}, by: "nginx", root: explain.Timer, rootBy: "timer", says: "its own time limit", omits: "scn-chatter"},
+		},
+		{name: "row-chain", rule: trackSyscall("read"), prepare: shared.withPostgresOnly, want: of("postgres", "scn-idler")},
+		{name: "slow-load", rule: trackSyscall("read"), prepare: shared.withPostgresOnly, want: of("postgres", "scn-loader")},
+		{
+			name: "notified", rule: trackSyscall("read"), prepare: shared.withPostgresOnly,
+			want: want{causes: []explain.Cause{explain.Task}, by: "postgres", root: explain.Running, rootBy: "scn-notifier", advice: "It is CPU time of scn-notifier"},
+		},
 		{name: "pgbouncer", rule: trackSyscall("read"), prepare: shared.withPool, want: of("pgbouncer", "postgres")},
 	}
 }
 
 // withProxy hands the program the socket of an nginx that asks the program for some pages.
 func withProxy(t *testing.T, r *round) {
-	serveNginx(t, r, func(socket string) string {
+	serveNginx(t, r, "", func(socket string) string {
 		return fmt.Sprintf("location /fast { return 200 x; } location /slow { proxy_pass http://unix:%sb; }", socket)
+	})
+}
+
+// withLimit hands the program the socket of an nginx that lets some pages be asked for 25 times a second.
+func withLimit(t *testing.T, r *round) {
+	serveNginx(t, r, "limit_req_zone $uri zone=scenario:1m rate=25r/s;", func(string) string {
+		return "location /fast { return 200 x; } location /limited { limit_req zone=scenario burst=5; empty_gif; }"
 	})
 }
 

@@ -60,11 +60,11 @@ func diskScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "prefork", rule: trackSyscall("read"), prepare: withWorkers("shared"),
-			want: want{causes: only(explain.Task), by: "prefork.py", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool, advice: "All processes named scn-worker were at work"},
+			want: want{causes: only(explain.Task), by: "scn-worker", root: explain.Timer, rootBy: "timer", pattern: explain.ExhaustedPool, advice: "All processes named scn-worker were at work"},
 		},
 		{ // one process sleeps all the time, and has no event: no pool is exhausted
 			name: "prefork-idle", rule: trackSyscall("read"), prepare: withWorkers("apart"),
-			want: want{causes: only(explain.Task), by: "prefork.py", root: explain.Timer, rootBy: "timer", not: explain.ExhaustedPool},
+			want: want{causes: only(explain.Task), by: "scn-worker", root: explain.Timer, rootBy: "timer", not: explain.ExhaustedPool},
 		},
 		{
 			name: "nginx-disk", rule: trackSyscall("read"), prepare: shared.withNginx,
@@ -168,17 +168,17 @@ func (s *resources) withNginx(t *testing.T, r *round) {
 	defer f.Close()
 	assert.NilError(t, f.Sync())
 	assert.NilError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
-	serveNginx(t, r, func(string) string { return "root " + r.argument + ";" })
+	serveNginx(t, r, "", func(string) string { return "root " + r.argument + ";" })
 	s.disk.slow(40*time.Millisecond, 0, 0)
 }
 
-// serveNginx starts an nginx of one process.
-func serveNginx(t *testing.T, r *round, locations func(socket string) string) {
+// serveNginx starts an nginx of one process, with some more configuration of its server, and of all.
+func serveNginx(t *testing.T, r *round, all string, locations func(socket string) string) {
 	dir := t.TempDir()
 	socket, config := filepath.Join(dir, "s"), filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf("daemon off; master_process off; error_log stderr; pid %[1]s/pid;\nevents {}\nhttp {\n"+
 		"  access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/g;\n"+
-		"  server { listen unix:%[2]s; %[3]s }\n}\n", dir, socket, locations(socket))
+		"  %[4]s server { listen unix:%[2]s; %[3]s }\n}\n", dir, socket, locations(socket), all)
 	assert.NilError(t, os.WriteFile(config, []byte(text), 0o600))
 	serve(t, r, socket, "nginx", "-c", config, "-p", dir)
 }

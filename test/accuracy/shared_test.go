@@ -127,6 +127,17 @@ func processScenarios(shared *resources) []scenario {
 			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Throttled, rootBy: provoke.CgroupName("cpu"), advice: anyAdvice},
 		},
 		{
+			name: "quota-lock", rule: trackSyscall("flock"), prepare: withQuota,
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Throttled, rootBy: provoke.CgroupName("cpu"), says: "a lock of a file", advice: " (now "},
+		},
+		{
+			name: "frozen-files", rule: trackSyscall("pwrite64"), prepare: shared.withFiles(0, 0, 0),
+			want: want{
+				causes: only(explain.Locked), by: "scn-freezer", root: explain.Timer, rootBy: "timer",
+				says: "as its file system is frozen", advice: "scn-freezer",
+			},
+		},
+		{
 			// What a queueing discipline holds back is on its way, as far as is recorded.
 			name: "shaped", rule: trackSyscall("recvfrom"),
 			want: want{causes: only(explain.Task), by: "scn-peer", root: explain.Network, rootBy: "network", says: "held back by a queueing discipline: tc -s qdisc"},

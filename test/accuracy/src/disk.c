@@ -5,9 +5,11 @@
 
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -323,8 +325,44 @@ static void work_queue(void)
 		truth.spoilt = "the disk answered when the first work was almost over";
 }
 
+/* --------------------------------------------------------- a frozen file system */
+
+static uint64_t frozen_at, thawed_at;
+
+static void freeze_files(struct actor *actor)
+{
+	int fd = *(int *)actor->arg;
+
+	need(ioctl(fd, FIFREEZE, 0) == 0, "FIFREEZE");
+	frozen_at = now();
+	sleep_until(frozen_at + LONG);
+	thawed_at = now();
+	need(ioctl(fd, FITHAW, 0) == 0, "FITHAW");
+}
+
+/* It writes while another one has frozen the file system, as for a snapshot. */
+static void frozen_files(void)
+{
+	int file = file_in("mine", PAGE), dir = open(argument, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct actor freezer = {.comm = "scn-freezer", .cpu = other, .fifo = MIDDLE, .act = freeze_files, .arg = &dir};
+
+	need(dir >= 0, argument);
+	start(&freezer);
+	while (!*(volatile uint64_t *)&frozen_at)
+		usleep(200);
+	become_victim();
+	need(pwrite(file, "x", 1, 0) == 1, "write");
+	done();
+	join(&freezer);
+	truth.culprit = freezer.tid; /* thawing takes a while as well */
+	if (thawed_at < truth.start + LONG / 2)
+		truth.spoilt = "it was thawed before";
+}
+
 const struct scenario disk_scenarios[] = {
-	{"slow-disk", slow_disk},   {"deep-queue", deep_queue}, {"full-queue", deep_queue},
-	{"journal", journal},	    {"page-fault", page_fault}, {"reclaim", reclaim},
-	{"work-queue", work_queue}, {"bulk-io", bulk_io},	{NULL, NULL},
+	{"slow-disk", slow_disk},	{"deep-queue", deep_queue},
+	{"full-queue", deep_queue},	{"journal", journal},
+	{"page-fault", page_fault},	{"reclaim", reclaim},
+	{"work-queue", work_queue},	{"bulk-io", bulk_io},
+	{"frozen-files", frozen_files}, {NULL, NULL},
 };

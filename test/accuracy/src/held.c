@@ -3,12 +3,14 @@
 #define _GNU_SOURCE
 #include "scenario.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -116,6 +118,43 @@ static void quota_server(void)
 
 	become_victim();
 	need(write(pair[0], "x", 1) == 1 && read(pair[0], &c, 1) == 1, "ask");
+	done();
+	if (throttled() - before < (truth.end - truth.start) / 2)
+		truth.spoilt = "it was not the quota";
+}
+
+/* Who has a lock of a file is in such a cgroup, and has more to do until it lets go. */
+static void quota_lock(void)
+{
+	char path[64], c;
+	int pair[2];
+
+	snprintf(path, sizeof(path), "/tmp/tailcam-scenario-%d", getpid());
+	int mine = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), its = open(path, O_RDWR | O_CLOEXEC);
+	need(mine >= 0 && its >= 0 && unlink(path) == 0, path);
+	need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "make a pair of sockets");
+	truth.culprit = fork();
+	need(truth.culprit >= 0, "fork");
+	if (truth.culprit == 0) {
+		struct sched_param param = {0};
+
+		need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread("scn-holder");
+		pin_thread(other);
+		enter_cgroup();
+		need(flock(its, LOCK_EX) == 0, "flock");
+		need(write(pair[1], "x", 1) == 1 && read(pair[1], &c, 1) == 1, "wait for the victim");
+		for (uint64_t until = had() + 25 * MSEC; had() < until;)
+			;
+		need(flock(its, LOCK_UN) == 0, "flock");
+		pause();
+	}
+	need(read(pair[0], &c, 1) == 1, "wait for the holder");
+	uint64_t before = throttled();
+
+	become_victim();
+	need(write(pair[0], "x", 1) == 1 && flock(mine, LOCK_EX) == 0, "flock");
 	done();
 	if (throttled() - before < (truth.end - truth.start) / 2)
 		truth.spoilt = "it was not the quota";
@@ -350,6 +389,13 @@ static void steal(void)
 }
 
 const struct scenario held_scenarios[] = {
-	{"quota-server", quota_server}, {"quota", quota},	{"stopped", stopped}, {"frozen", frozen},
-	{"softirq", softirq},		{"irqs-off", irqs_off}, {"steal", steal},     {NULL, NULL},
+	{"quota-lock", quota_lock},
+	{"quota-server", quota_server},
+	{"quota", quota},
+	{"stopped", stopped},
+	{"frozen", frozen},
+	{"softirq", softirq},
+	{"irqs-off", irqs_off},
+	{"steal", steal},
+	{NULL, NULL},
 };

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -256,7 +257,159 @@ static void pool(void)
 	close(fd);
 }
 
+/* ------------------------------------------------- clients that take their time */
+
+/* What the processes of a scenario tell each other. */
+static struct stage {
+	volatile int ready;
+	volatile uint64_t begin, released;
+} *stage;
+
+static void set_stage(void)
+{
+	stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(stage != MAP_FAILED, "shared memory");
+}
+
+static void await_stage(int ready)
+{
+	while (stage->ready < ready)
+		usleep(200);
+}
+
+/* A client in a process of its own, which ends right away: so does its server's. */
+static pid_t client(const char *comm, void (*act)(int fd))
+{
+	pid_t pid = fork(), server;
+
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread(comm);
+		pin_thread(other);
+		need(fifo_thread(MIDDLE) == 0, "become real-time");
+		act(pg_connect(&server));
+		_exit(0);
+	}
+	return pid;
+}
+
+/* The victim asks for something for which others have to end. */
+static void ask_when_ready(int fd, int ready, const char *sql)
+{
+	await_stage(ready);
+	usleep(20000); /* those wait by now */
+	become_victim();
+	stage->begin = truth.start;
+	pg_query(fd, sql);
+	done();
+	close(fd);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+	if (stage->released < truth.start + LONG / 2)
+		truth.spoilt = "it was free before";
+}
+
+static void sleep_in_transaction(void)
+{
+	stage->ready++;
+	while (!stage->begin)
+		usleep(200);
+	sleep_until(stage->begin + LONG);
+	stage->released = now();
+}
+
+static void keep_first_row(int fd)
+{
+	pg_query(fd, "begin");
+	pg_query(fd, "update two_rows set v = 1 where i = 1");
+	sleep_in_transaction();
+	pg_query(fd, "commit");
+}
+
+static void keep_second_row(int fd)
+{
+	await_stage(1);
+	pg_query(fd, "begin; update two_rows set v = 2 where i = 2");
+	stage->ready++;
+	pg_query(fd, "update two_rows set v = 2 where i = 1; commit");
+}
+
+/* A client that has gone to sleep in its transaction keeps one whose row another one wants. */
+static void row_chain(void)
+{
+	int fd = pg_connect(&truth.culprit);
+
+	set_stage();
+	pg_query(fd, "drop table if exists two_rows");
+	pg_query(fd, "create table two_rows as select i, 0 as v from generate_series(1, 2) i");
+	client("scn-idler", keep_first_row);
+	client("scn-middle", keep_second_row);
+	ask_when_ready(fd, 2, "update two_rows set v = 3 where i = 2");
+}
+
+static void load_slowly(int fd)
+{
+	static const char row[] = "1\n";
+
+	pg_send(fd, 'Q', "copy loaded from stdin", sizeof("copy loaded from stdin"));
+	char head[5], body[64];
+	uint32_t length;
+
+	pg_read(fd, head, sizeof(head));
+	memcpy(&length, head + 1, 4);
+	need(head[0] == 'G' && ntohl(length) - 4 <= sizeof(body), "begin to copy");
+	pg_read(fd, body, ntohl(length) - 4);
+	sleep_in_transaction();
+	pg_send(fd, 'd', row, sizeof(row) - 1);
+	pg_send(fd, 'c', "", 0);
+	pg_until_ready(fd);
+}
+
+/* Another client copies rows into the table, and sends them late. */
+static void slow_load(void)
+{
+	int fd = pg_connect(&truth.culprit);
+
+	set_stage();
+	pg_query(fd, "drop table if exists loaded");
+	pg_query(fd, "create table loaded (n int)");
+	client("scn-loader", load_slowly);
+	ask_when_ready(fd, 1, "truncate loaded");
+}
+
+static void notify_late(int fd)
+{
+	stage->ready++;
+	while (!stage->begin)
+		usleep(200);
+	spin_until(stage->begin + LONG);
+	stage->released = now();
+	pg_query(fd, "notify scenario, 'x'");
+}
+
+/* It listens for what another client computes. */
+static void notified(void)
+{
+	char byte;
+	int fd = pg_connect(&truth.culprit);
+
+	set_stage();
+	pg_query(fd, "listen scenario");
+	client("scn-notifier", notify_late);
+	await_stage(1);
+	usleep(20000);
+	become_victim();
+	stage->begin = truth.start;
+	pg_read(fd, &byte, 1);
+	done();
+	close(fd);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+}
+
 const struct scenario postgres_scenarios[] = {
-	{"pgbouncer", pool},	{"postgres", postgres},	    {"log-lock", log_lock},
-	{"row-lock", row_lock}, {"checkpoint", checkpoint}, {NULL, NULL},
+	{"pgbouncer", pool},	  {"postgres", postgres},     {"log-lock", log_lock},
+	{"row-lock", row_lock},	  {"checkpoint", checkpoint}, {"row-chain", row_chain},
+	{"slow-load", slow_load}, {"notified", notified},     {NULL, NULL},
 };

@@ -157,9 +157,42 @@ static void pop(void)
 	end(chatter);
 }
 
+/* Nobody answers, and the server does when the time is over that the victim has set: as it has
+ * something else to do. */
+static void wait_in_vain(void)
+{
+	char request[32];
+	pid_t chatter = process("scn-chatter", ping);
+	int fd = dial();
+
+	ask(fd, "SET scenario x\r\n");
+	snprintf(request, sizeof(request), "WAIT 1 %llu\r\n", LONG / MSEC);
+	usleep(20000);
+	become_victim();
+	ask(fd, request);
+	done();
+	end(chatter);
+}
+
+/* ------------------------------------------------------- a limit of requests */
+
+/* The server lets it wait, and serves others meanwhile. */
+static void limited(void)
+{
+	pid_t chatter = process("scn-chatter", fetch_fast);
+	int fd = dial();
+
+	ask(fd, "GET /limited HTTP/1.0\r\n\r\n");
+	close(fd);
+	fd = dial();
+	usleep(5000);
+	become_victim();
+	ask(fd, "GET /limited HTTP/1.0\r\n\r\n");
+	done();
+	end(chatter);
+}
+
 const struct scenario served_scenarios[] = {
-	{"nginx-proxy", proxied},
-	{"asyncio", proxied},
-	{"redis-pop", pop},
-	{NULL, NULL},
+	{"nginx-proxy", proxied},     {"asyncio", proxied},	{"redis-pop", pop},
+	{"redis-wait", wait_in_vain}, {"nginx-limit", limited}, {NULL, NULL},
 };
