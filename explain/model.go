@@ -300,6 +300,7 @@ type model struct {
 	roles      map[[2]int]role   // of a process for another
 	replies    map[int][]reply   // by who woke; nil: not computed
 	threads    map[int][]int     // by process; nil: not computed
+	received   map[string][]int  // see receivers; nil: not computed
 	inputs     [1 << 10]int8     // system calls that wait for input: 1; not: -1
 	sites      map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match
 	history    *history // nil: nothing is compared

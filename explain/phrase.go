@@ -107,6 +107,12 @@ func (w *walker) equalText(by *Who) string {
 	case mine.Policy != policyIdle && by.Policy == policyIdle:
 		return "" // it was in the kernel, or had just begun
 	}
+	if theirs, _ := w.m.taskInfo(by.TID); by.Prio >= realTime && w.m.autogrouped(&mine, &theirs) {
+		return ", which is of another session: nice values do not count between them"
+	}
+	if by.Prio != w.slowPrio() {
+		return ""
+	}
 	return ", which has the same priority"
 }
 

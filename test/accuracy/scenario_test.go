@@ -77,6 +77,18 @@ func scenarios(shared *resources) []scenario {
 			prepare: withWeight,
 		},
 		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu"), advice: " (now "}, prepare: withQuota},
+		{
+			name: "quota-above", rule: trackWakeup, prepare: withQuotaAbove,
+			want: want{causes: only(explain.Throttled), by: provoke.CgroupName("outer"), says: provoke.CgroupName("outer") + " (cpu.", advice: "outer (now "},
+		},
+		{
+			name: "idle-policy", rule: trackWakeup, prepare: withWeight,
+			want: want{causes: only(explain.Runnable), by: "scn-hog", says: "which goes before SCHED_IDLE", advice: "v-idle-policy"},
+		},
+		{ // only where nobody is in a cgroup with the controller of CPU time
+			name: "autogroup", rule: trackWakeup, rare: true,
+			want: want{causes: only(explain.Runnable), by: "scn-hog", says: "of another session", advice: "/autogroup lets the first one's go before"},
+		},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX", advice: "Spread the packets over more CPUs"}, prepare: withLongSoftirq},
 		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX", advice: "Spread the packets over more CPUs"}},
 		{
@@ -119,7 +131,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "postgres", rule: trackSyscall("read"),
-			want:    want{causes: only(explain.Task), by: "postgres", root: explain.BlockDevice, rootBy: "loop", advice: "it is a file"},
+			want:    want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", advice: diskServer},
 			prepare: shared.withPostgres,
 		},
 		{
@@ -133,7 +145,7 @@ func scenarios(shared *resources) []scenario {
 		{name: "timer", rule: trackSyscall("clock_nanosleep"), want: want{causes: only(explain.Timer), by: "timer"}},
 		{
 			name: "slow-disk", rule: trackSyscall("pread64"),
-			want:    want{causes: only(explain.BlockDevice), by: "loop", advice: "it is a file"},
+			want:    want{causes: only(explain.BlockDevice), by: "loop", root: explain.Timer, rootBy: "timer", advice: diskServer},
 			prepare: shared.withDisk(40*time.Millisecond, 0, 0),
 		},
 		{
@@ -143,7 +155,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "journal", rule: trackSyscall("fsync"),
-			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.BlockDevice, rootBy: "loop", says: "in jbd2_log_wait_commit", advice: "it is a file"},
+			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.Timer, rootBy: "timer", says: "in jbd2_log_wait_commit", advice: diskServer},
 			prepare: shared.withFiles(0, 12*time.Millisecond, 12*time.Millisecond),
 		},
 		{

@@ -52,7 +52,7 @@ func diskScenarios(shared *resources) []scenario {
 		{
 			name: "log-lock", comm: "postgres", prepare: shared.withPostgres,
 			rule: "track: syscall\n    attach: all\n    stacks: [user], syscall: [futex]",
-			want: want{causes: only(explain.Locked), by: "postgres", root: explain.BlockDevice, rootBy: "loop", says: "a mutex", advice: anyAdvice},
+			want: want{causes: only(explain.Locked), by: "postgres", root: explain.Timer, rootBy: "timer", says: "a mutex", advice: anyAdvice},
 		},
 		{
 			name: "redis-script", rule: trackSyscall("read"), prepare: withRedis,
@@ -68,7 +68,7 @@ func diskScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "nginx-disk", rule: trackSyscall("read"), prepare: shared.withNginx,
-			want: want{causes: only(explain.Task), by: "nginx", root: explain.BlockDevice, rootBy: "loop", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "nginx", root: explain.Timer, rootBy: "timer", advice: anyAdvice},
 		},
 	}
 }

@@ -75,7 +75,7 @@ func sharedScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "inode-lock", rule: trackSyscall("pwrite64"),
-			want:    want{causes: only(explain.Locked), by: "scn-writer", root: explain.BlockDevice, rootBy: "loop", says: "a lock of the kernel", advice: anyAdvice},
+			want:    want{causes: only(explain.Locked), by: "scn-writer", root: explain.Timer, rootBy: "timer", says: "a lock of the kernel", advice: anyAdvice},
 			prepare: shared.withFiles(0, 20*time.Millisecond, 0),
 		},
 		{
@@ -146,7 +146,7 @@ func processScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "pipeline", rule: trackSyscall("read"), prepare: shared.withDisk(40*time.Millisecond, 0, 0),
-			want: want{causes: only(explain.Task), by: "scn-fetcher", root: explain.BlockDevice, rootBy: "loop", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "scn-fetcher", root: explain.Timer, rootBy: "timer", advice: anyAdvice},
 		},
 		{name: "moved", rule: trackSyscall("sched_setaffinity"), want: want{causes: only(explain.Preempted), by: "scn-hog", advice: anyAdvice}},
 		{name: "alarm", rule: trackSyscall("rt_sigtimedwait"), want: want{causes: only(explain.Timer), by: "timer", says: "a timer of its process sent a signal", advice: anyAdvice}},

@@ -41,8 +41,17 @@ func timerScenarios(shared *resources) []scenario {
 		want{causes: only(explain.Task), by: "scn-server", root: explain.ProtocolTimer, rootBy: "TCP", says: "delayed acknowledgement", advice: anyAdvice}, nil)
 	add("slow-reader", trackSyscall("sendto"),
 		want{causes: only(explain.Task), by: "scn-reader", root: explain.Timer, rootBy: "timer", advice: anyAdvice}, nil)
-	add("io-limit", trackSyscall("pread64"), want{causes: only(explain.Limited), by: "cgroup", says: "io.max", advice: anyAdvice}, shared.withFewReads)
+	add("io-limit", trackSyscall("pread64"), want{
+		causes: only(explain.Limited), by: provoke.CgroupName(provoke.IOController()), says: "io.max", advice: " (now ",
+	}, shared.withFewReads)
 	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages", advice: anyAdvice}, shared.withFewDirtyPages)
+	list = append(list, scenario{
+		name: "throttled-writeback", rule: trackSyscall("sync_file_range"), prepare: shared.withFiles(0, 5*time.Millisecond, 0),
+		want: want{
+			causes: only(explain.BlockQueue), by: "scn-writer", many: true, within: 10 * time.Millisecond,
+			says: "writeback throttling of loop", advice: "raise wbt_lat_usec of loop",
+		},
+	})
 	list = append(list, scenario{name: "rt-limit", rule: trackWakeup, rare: true, want: want{causes: only(explain.Limited), by: "rt", says: "sched_rt_runtime_us", advice: anyAdvice}})
 	// The only rule that sees all of it.
 	turns := fmt.Sprintf("track: pair\n    entry: uprobe:%[1]s:take_turn\n    exit: uretprobe:%[1]s:take_turn\n    key: tid", built.program)

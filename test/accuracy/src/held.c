@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -34,14 +35,15 @@ static void enter_cgroup(void)
 	put(argument, "cgroup.procs", pid);
 }
 
-/* For how long the cgroup was not let run, by the kernel's own account. */
+/* For how long the cgroup with the quota was not let run, by the kernel's own account. */
 static uint64_t throttled(void)
 {
 	unsigned long long ns = 0, us = 0;
+	const char *above = getenv("SCENARIO_QUOTA");
 	char path[512], line[128];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s/cpu.stat", argument);
+	snprintf(path, sizeof(path), "%s/cpu.stat", above ? above : argument);
 	f = fopen(path, "re");
 	need(f, path);
 	while (fgets(line, sizeof(line), f)) {
@@ -77,6 +79,31 @@ static void quota(void)
 	enter_cgroup();
 	start(&victim);
 	join(&victim);
+}
+
+/* Others of the cgroup above use up its quota, while the victim's own cgroup still has some. */
+static void quota_above(void)
+{
+	const char *sibling = getenv("SCENARIO_SIBLING");
+
+	if (!sibling)
+		die("this scenario wants SCENARIO_SIBLING");
+	pid_t pid = fork();
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		struct sched_param param = {0};
+
+		need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread("scn-sibling");
+		pin_thread(other);
+		put(sibling, "cgroup.procs", "0");
+		for (;;)
+			;
+	}
+	quota();
+	kill(pid, SIGKILL);
+	need(waitpid(pid, NULL, 0) == pid, "wait for a child");
 }
 
 /* What this thread has had of its CPU: the kernel leaves out what the hypervisor says that it took. */
@@ -350,6 +377,7 @@ static void steal(void)
 }
 
 const struct scenario held_scenarios[] = {
-	{"quota-server", quota_server}, {"quota", quota},	{"stopped", stopped}, {"frozen", frozen},
-	{"softirq", softirq},		{"irqs-off", irqs_off}, {"steal", steal},     {NULL, NULL},
+	{"quota-server", quota_server}, {"quota", quota},	{"stopped", stopped},	       {"frozen", frozen},
+	{"softirq", softirq},		{"irqs-off", irqs_off}, {"quota-above", quota_above}, {"steal", steal},
+	{NULL, NULL},
 };
