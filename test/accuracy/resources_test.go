@@ -96,7 +96,7 @@ func withQuotaAbove(t *testing.T, r *round) {
 		return provoke.NewNamedCgroup(t, "cpu", provoke.CgroupName("outer")+"/"+name)
 	}
 	inner := below("inner")
-	provoke.Quota(t, inner, 100*time.Millisecond)
+	provoke.Quota(t, inner, time.Second) // the same share, but more than the program takes in its time
 	r.argument = inner.Dir
 	r.env = []string{"SCENARIO_QUOTA=" + outer.Dir, "SCENARIO_SIBLING=" + below("sibling").Dir}
 }

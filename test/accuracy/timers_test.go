@@ -46,7 +46,7 @@ func timerScenarios(shared *resources) []scenario {
 	}, shared.withFewReads)
 	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages", advice: anyAdvice}, shared.withFewDirtyPages)
 	list = append(list, scenario{
-		name: "throttled-writeback", rule: trackSyscall("sync_file_range"), prepare: shared.withFiles(0, 5*time.Millisecond, 0),
+		name: "wbt", rule: trackSyscall("sync_file_range"), prepare: shared.withFiles(0, 5*time.Millisecond, 0),
 		want: want{
 			causes: only(explain.BlockQueue), by: "scn-writer", many: true, within: 10 * time.Millisecond,
 			says: "writeback throttling of loop", advice: "raise wbt_lat_usec of loop",

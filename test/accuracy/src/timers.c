@@ -565,7 +565,7 @@ const struct scenario timer_scenarios[] = {
 	{"window-probe", window_probe},
 	{"io-limit", io_limit},
 	{"dirty-pages", dirty_pages},
-	{"throttled-writeback", throttled_writeback},
+	{"wbt", throttled_writeback},
 	{"timed-turns", timed_turns},
 	{"rt-limit", real_time_limit},
 	{"python-turns", interpreter_lock},
