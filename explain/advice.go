@@ -113,6 +113,9 @@ func (w *walker) adviseRunning(a *advised) string {
 	if a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) {
 		return ""
 	}
+	if w.m.hasEnded(a.By.TID) {
+		return fmt.Sprintf("It was CPU time of %s, which has ended: see what such do with perf record -g -a.", a.By.Name)
+	}
 	return fmt.Sprintf("It is CPU time of %s: see what it does with perf record -g -t %d.", a.By.Name, threadID(a.By.TID))
 }
 
@@ -198,7 +201,7 @@ func (w *walker) adviseDevice(a *advised) string {
 	}
 	lock := ""
 	if a.held() {
-		lock = fmt.Sprintf("%s waits for it while it holds %s. ", a.who.Name, waits[waitOf(a.lock.Wait)].words)
+		lock = fmt.Sprintf("%s waits for %s while it holds %s. ", a.who.Name, a.By.Name, strings.TrimSuffix(waits[waitOf(a.lock.Wait)].words, ","))
 	}
 	if a.below != nil && a.below.By != nil {
 		return lock + a.By.Name + a.below.ofWorker()

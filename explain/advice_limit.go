@@ -39,8 +39,12 @@ func (w *walker) adviseDirtyPages(a *advised) string {
 			of = fmt.Sprintf("; of the memory of cgroup %s (%s now %s) the same share may be dirty", k.cgroup, k.name, k.value)
 		}
 	}
+	disk := a.By.Name
+	if a.By.Kind != KindDevice {
+		disk = "the disk"
+	}
 	return fmt.Sprintf("More was written than %s takes: write less or more evenly, or raise vm.dirty_bytes%s or vm.dirty_ratio%s%s; more dirty pages make later fsyncs longer.",
-		a.By.Name, w.m.now("vm.dirty_bytes"), w.m.now("vm.dirty_ratio"), of)
+		disk, w.m.now("vm.dirty_bytes"), w.m.now("vm.dirty_ratio"), of)
 }
 
 // adviseIOWeight advises on the controllers that share out a disk: io.cost by weights, where it

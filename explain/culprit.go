@@ -78,6 +78,15 @@ func (m *model) ofProcess(tid int) (TaskInfo, bool) {
 	}, true
 }
 
+// hasEnded reports whether a thread is known to be no more.
+func (m *model) hasEnded(tid int) bool {
+	if f, ok := m.taskInfo(tid); ok && f.Exited || m.latest(threadID(tid)) != tid {
+		return true
+	}
+	t := m.tasks[tid]
+	return t != nil && len(t.segments) > 0 && t.segments[len(t.segments)-1].bits&taskDead != 0
+}
+
 var kernelNames = []string{
 	"kworker/", "ksoftirqd/", "migration/", "jbd2/", "rcu", "kswapd", "kcompactd", "loop", "irq/", "ktimers/",
 	"cpuhp/", "kthreadd", "khugepaged", "nvme", "scsi_", "dmcrypt", "xfs", "md", "napi/", "txg_", "btrfs-",

@@ -72,7 +72,7 @@ func scenarios(shared *resources) []scenario {
 			name: "pinned", rule: trackWakeup,
 			want: want{
 				causes: only(explain.Misplaced), by: "scn-equal", many: true,
-				parts: []explain.Cause{explain.Misplaced, explain.Runnable}, advice: anyAdvice,
+				parts: []explain.Cause{explain.Misplaced, explain.Runnable}, advice: "taskset -cp",
 			},
 			prepare: withWeight,
 		},
@@ -136,7 +136,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "child", rule: trackSyscall("wait4"),
-			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: "It is CPU time of scn-child"},
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: "It was CPU time of scn-child"},
 		},
 		{
 			name: "network", rule: trackSyscall("recvfrom"),
@@ -168,7 +168,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "work-queue", rule: trackSyscall("sync_file_range"),
-			want:    want{causes: only(explain.WorkQueue), by: "ext4_end_io_rsv_work", advice: anyAdvice},
+			want:    want{causes: only(explain.WorkQueue), by: "ext4_end_io_rsv_work", advice: "check why ext4_end_io_rsv_work takes so long"},
 			prepare: shared.withLongWork,
 		},
 		{

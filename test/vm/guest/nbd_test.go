@@ -75,7 +75,6 @@ func TestDiskOnServer(t *testing.T) {
 	const disk = "/dev/nbd0"
 	dev, err := os.OpenFile(disk, os.O_RDWR, 0)
 	assert.NilError(t, err)
-	defer dev.Close()
 	for _, set := range [][2]int{{nbdSetBlockSize, 4096}, {nbdSetSizeBlocks, 8192}, {nbdSetSock, pair[0]}} {
 		assert.NilError(t, unix.IoctlSetInt(int(dev.Fd()), uint(set[0]), set[1]))
 	}
@@ -84,6 +83,7 @@ func TestDiskOnServer(t *testing.T) {
 	t.Cleanup(func() {
 		assert.Check(t, unix.IoctlSetInt(int(dev.Fd()), nbdDisconnect, 0))
 		<-ended
+		dev.Close() // only read from
 	})
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if text, err := os.ReadFile("/sys/block/nbd0/pid"); err == nil && len(text) > 0 {
@@ -95,7 +95,7 @@ func TestDiskOnServer(t *testing.T) {
 	}
 	snaps := watchHeld(t)
 	startHeld(t, "loop", "", heldEnv+"_DISK="+disk)
-	r := worst(t, snaps, "loop")
+	r := worst(t, snaps, "loop", whatever)
 	t.Logf("%s\nadvice: %s", r.Verdict, r.Advice)
 	assert.Check(t, r.Blame.Cause == explain.BlockDevice && r.Blame.By.Name == "nbd0", "%+v", r.Blame)
 	assert.Assert(t, len(r.Chain) > 0, "nothing is followed")
