@@ -37,7 +37,8 @@ func (w *walker) advice(r *Result) string {
 			continue
 		}
 		isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel
-		if (isRunning || i < 0 && a.Cause == BlockDevice) && site != "" {
+		holds := i >= 0 && r.Blame.Cause == Locked // who has the lock is known
+		if (isRunning && !holds || i < 0 && a.Cause == BlockDevice) && site != "" {
 			return site // it says more than that there is something to see, or that the disk took long
 		}
 		if s := f(w, &a); s != "" {
@@ -282,7 +283,7 @@ func (w *walker) adviseWork(a *advised) string {
 	if a.By.Kind != KindWork || !a.own || !strings.Contains(w.longestWhy, "behind other work") {
 		return ""
 	}
-	return fmt.Sprintf("The work queue runs one item at a time: check why %s takes so long.", a.By.Name)
+	return fmt.Sprintf("A worker does one item after the other: check why %s takes so long.", a.By.Name)
 }
 
 func (w *walker) adviseUnexplained(a *advised) string {

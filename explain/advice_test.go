@@ -60,7 +60,7 @@ func TestAdviceIsAbsent(t *testing.T) {
 		{name: "compaction", blame: Part{Cause: Compaction, By: &Who{Kind: KindMemory, Name: "the machine's memory"}}, want: "vm.compaction_proactiveness"},
 		{name: "pages of a disk", blame: Part{Cause: PageFault, By: device}, want: "mlock"},
 		{name: "pages of a task", blame: Part{Cause: PageFault, By: task(2, 120)}},
-		{name: "work behind other work", blame: Part{Cause: WorkQueue, By: &Who{Kind: KindWork, Name: "slow_fn"}}, why: "its work my_fn waited in the queue behind other work", want: "one item at a time"},
+		{name: "work behind other work", blame: Part{Cause: WorkQueue, By: &Who{Kind: KindWork, Name: "slow_fn"}}, why: "its work my_fn waited in the queue behind other work", want: "one item after the other"},
 		{name: "its own work", blame: Part{Cause: WorkQueue, By: &Who{Kind: KindWork, Name: "my_fn"}}, why: "while its work ran"},
 		{name: "a shared journal", blame: Part{Cause: Journal, By: &Who{Kind: KindTask, Name: "jbd2 5", TID: 5, For: task(2, 120)}}, want: "other 2 shares the file system's journal"},
 		{name: "its own journal", blame: Part{Cause: Journal, By: &Who{Kind: KindTask, Name: "jbd2 5", TID: 5}}},

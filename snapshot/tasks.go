@@ -160,6 +160,7 @@ func (m *Manager) lookUpNames(j *job) Names {
 	}
 	carried := m.carried(j) // first: it is forgotten soon
 	refs := trace.FindReferences(j.cpus, m.opts.SyscallName)
+	refs.First = involved(j.meta.Outliers)
 	if j.early == nil {
 		n = m.opts.Names(refs)
 	} else {

@@ -70,6 +70,23 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 	return all
 }
 
+// inOrder puts those tasks of all first that matter most.
+func inOrder(first, all []int) []int {
+	var out []int
+	for _, tid := range first {
+		if slices.Contains(all, tid) && !slices.Contains(out, tid) {
+			out = append(out, tid)
+		}
+	}
+	n := len(out)
+	for _, tid := range all {
+		if !slices.Contains(out[:n], tid) {
+			out = append(out, tid)
+		}
+	}
+	return out
+}
+
 // lookUpNames looks up the tasks, functions, devices and files that a trace refers to,
 // as far as they still exist.
 func lookUpNames(hosts *process.Table, code interface {
@@ -77,7 +94,8 @@ func lookUpNames(hosts *process.Table, code interface {
 	User(pid int, addrs []uint64) symbols.Stack
 }, m trace.References, limit time.Duration, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
-	known := hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], limit)
+	tids := inOrder(m.First, m.TIDs)
+	known := hosts.Tasks(tids[:min(len(tids), maxNamedTasks)], limit)
 	// Those that slept all the time, and have no event.
 	known = append(known, hosts.Tasks(hosts.Siblings(known, min(limit, siblingsTimeout)), min(limit, siblingsTimeout))...)
 	for _, t := range known {

@@ -108,7 +108,7 @@ func processScenarios(shared *resources) []scenario {
 		{name: "traced", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-tracer", says: "tracer"}},
 		{
 			name: "vfork", rule: trackSyscall("clone"),
-			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: "It is CPU time of scn-child"},
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: "It was CPU time of scn-child"},
 		},
 		{
 			name: "exit", rule: trackSyscall("wait4"), long: true,
