@@ -348,7 +348,7 @@ static void pinned(void)
 }
 
 const struct scenario cpu_scenarios[] = {
-	{"rt-hog", rt_hog},	{"forker", forker},	      {"work-item", work_item},
-	{"nice-hog", nice_hog}, {"many-equals", many_equals}, {"pinned", pinned},
-	{"idle-policy", idle_policy}, {"autogroup", autogroup}, {NULL, NULL},
+	{"rt-hog", rt_hog},	      {"forker", forker},	    {"work-item", work_item},
+	{"nice-hog", nice_hog},	      {"many-equals", many_equals}, {"pinned", pinned},
+	{"idle-policy", idle_policy}, {"autogroup", autogroup},	    {NULL, NULL},
 };

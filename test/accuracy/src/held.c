@@ -388,7 +388,13 @@ static void steal(void)
 }
 
 const struct scenario held_scenarios[] = {
-	{"quota-server", quota_server}, {"quota", quota},	{"stopped", stopped},	       {"frozen", frozen},
-	{"softirq", softirq},		{"irqs-off", irqs_off}, {"quota-above", quota_above}, {"steal", steal},
+	{"quota-server", quota_server},
+	{"quota", quota},
+	{"stopped", stopped},
+	{"frozen", frozen},
+	{"softirq", softirq},
+	{"irqs-off", irqs_off},
+	{"quota-above", quota_above},
+	{"steal", steal},
 	{NULL, NULL},
 };

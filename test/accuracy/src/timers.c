@@ -455,7 +455,8 @@ static void throttled_writeback(void)
 			need(pwrite(files[i], buf, PAGE, 2 * j * PAGE) == PAGE, "write");
 	}
 	for (int i = 0; i < WRITERS; i++) {
-		writers[i] = (struct actor){.comm = "scn-writer", .cpu = other, .fifo = LOW, .act = write_dirty, .arg = &files[i]};
+		writers[i] = (struct actor){
+			.comm = "scn-writer", .cpu = other, .fifo = LOW, .act = write_dirty, .arg = &files[i]};
 		start(&writers[i]);
 	}
 	usleep(10 * 1000);

@@ -33,14 +33,14 @@ const heldComm = "held-"
 
 // heldBy are what the threads do. An error ends them.
 var heldBy = map[string]func() error{
-	"memory": useMemory,
-	"io-max":      readDisk(slowDisk),
-	"io-cost":     readDisk(slowDisk),
-	"io-latency":  readDisk(slowDisk),
-	"kept":        readDisk(slowDisk), // whose latency a limit keeps
-	"dirty":       writeDisk(slowDisk),
-	"cpu-max":     func() error { return nil },
-	"loop":        func() error { return readDisk(os.Getenv(heldEnv + "_DISK"))() },
+	"memory":     useMemory,
+	"io-max":     readDisk(slowDisk),
+	"io-cost":    readDisk(slowDisk),
+	"io-latency": readDisk(slowDisk),
+	"kept":       readDisk(slowDisk), // whose latency a limit keeps
+	"dirty":      writeDisk(slowDisk),
+	"cpu-max":    func() error { return nil },
+	"loop":       func() error { return readDisk(os.Getenv(heldEnv + "_DISK"))() },
 }
 
 // held is the program: some threads that do it.
