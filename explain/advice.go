@@ -26,12 +26,19 @@ func (w *walker) advice(r *Result) string {
 		if i > 0 {
 			a.who, a.lock = r.Chain[i-1].By, &r.Chain[i-1]
 		}
+		if i >= 0 && a.who != nil && a.who.Kind == KindDevice {
+			a.who = w.m.whoTask(w.chained[i].pieces[0].task) // its worker
+		}
+		if i+1 < len(r.Chain) {
+			a.below = &r.Chain[i+1]
+		}
 		f := causeAdvice[a.Cause]
 		if a.NS*2 < r.DelayNS || f == nil || a.By == nil && a.Cause != Unexplained || i >= 0 && !followed(r, i) {
 			continue
 		}
 		isRunning := a.Cause == Running || a.Cause == RunningUser || a.Cause == RunningKernel
-		if (isRunning || i < 0 && a.Cause == BlockDevice) && site != "" {
+		holds := i >= 0 && r.Blame.Cause == Locked // who has the lock is known
+		if (isRunning && !holds || i < 0 && a.Cause == BlockDevice) && site != "" {
 			return site // it says more than that there is something to see, or that the disk took long
 		}
 		if s := f(w, &a); s != "" {
@@ -45,19 +52,20 @@ func (w *walker) advice(r *Result) string {
 // another cause led to says nothing about the slow task.
 func followed(r *Result, link int) bool {
 	for i := range link {
-		if by := r.Chain[i].By; by == nil || by.Kind != KindTask {
+		if p := &r.Chain[i]; p.By == nil || p.By.Kind != KindTask && p.Cause != BlockDevice {
 			return false
 		}
 	}
-	return r.Blame.By != nil && (r.Blame.By.Kind == KindTask || r.Blame.By.For != nil)
+	return r.Blame.By != nil && (r.Blame.By.Kind == KindTask || r.Blame.By.For != nil || r.Blame.Cause == BlockDevice)
 }
 
 // advised is a part that advice is about.
 type advised struct {
 	*Part
-	who  *Who  // who waited so
-	lock *Part // why the one before waited for who; nil: who is the slow task
-	own  bool
+	who   *Who  // who waited so
+	lock  *Part // why the one before waited for who; nil: who is the slow task
+	below *Part // what the culprit did meanwhile; nil: not known
+	own   bool
 }
 
 // held reports whether who had a lock that another task waited for.
@@ -106,6 +114,9 @@ func (w *walker) adviseRunning(a *advised) string {
 	if a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) {
 		return ""
 	}
+	if w.m.hasEnded(a.By.TID) {
+		return fmt.Sprintf("It was CPU time of %s, which has ended: see what such do with perf record -g -a.", a.By.Name)
+	}
 	return fmt.Sprintf("It is CPU time of %s: see what it does with perf record -g -t %d.", a.By.Name, threadID(a.By.TID))
 }
 
@@ -138,15 +149,15 @@ func (w *walker) adviseMisplaced(a *advised) string {
 }
 
 func (w *walker) adviseQuota(a *advised) string {
-	k, ok := w.m.cpuQuota(a.By.Cgroup)
-	if !ok {
-		return fmt.Sprintf("Raise cpu.max of %s, or check nr_throttled in its cpu.stat.", describe(a.By))
+	return raise(a.By, "cpu.max") + ", or check nr_throttled in its cpu.stat."
+}
+
+// raise advises to raise the limit of a cgroup that was hit, or these if that is not known.
+func raise(by *Who, otherwise string) string {
+	if name, value, ok := strings.Cut(by.Limit, " "); ok {
+		return fmt.Sprintf("Raise %s of cgroup %s (now %s)", name, by.Cgroup, value)
 	}
-	value := k.value
-	if k.name == "cpu.cfs_quota_us" {
-		value += " of cpu.cfs_period_us " + w.m.limit(k.cgroup, "cpu.cfs_period_us")
-	}
-	return fmt.Sprintf("Raise %s of cgroup %s (now %s), or check nr_throttled in its cpu.stat.", k.name, k.cgroup, value)
+	return fmt.Sprintf("Raise %s of %s", otherwise, describe(by))
 }
 
 // adviseInterrupt: only of what came on top of the slow task.
@@ -191,9 +202,23 @@ func (w *walker) adviseDevice(a *advised) string {
 	}
 	lock := ""
 	if a.held() {
-		lock = fmt.Sprintf("%s waits for it while it holds %s. ", a.who.Name, waits[waitOf(a.lock.Wait)].words)
+		lock = fmt.Sprintf("%s waits for %s while it holds %s. ", a.who.Name, a.By.Name, strings.TrimSuffix(waits[waitOf(a.lock.Wait)].words, ","))
+	}
+	if a.below != nil && a.below.By != nil {
+		return lock + a.By.Name + a.below.ofWorker()
 	}
 	return fmt.Sprintf("%s%s itself took that long: %s.", lock, a.By.Name, checkDevice(a.By.Name))
+}
+
+// ofWorker says why a disk took long, by what its worker did meanwhile.
+func (p *Part) ofWorker() string {
+	switch p.Cause {
+	case Running, RunningKernel, RunningUser:
+		return fmt.Sprintf(" took that long as its worker was at work: see at what with perf record -g -t %d.", threadID(p.By.TID))
+	case WorkQueue:
+		return " took that long as its work waited for a worker of the kernel."
+	}
+	return fmt.Sprintf(" took that long as its worker waited for %s: check that.", describe(p.By))
 }
 
 // virtualDevices are disks that hand their requests to something else, by the kernel's names for
@@ -235,16 +260,7 @@ func (w *walker) adviseReclaim(a *advised) string {
 		return fmt.Sprintf("The machine is short of memory: check what uses it (memory.current of its cgroups); vm.watermark_scale_factor%s has kswapd begin earlier.",
 			w.m.now("vm.watermark_scale_factor"))
 	}
-	return w.raiseMemory(a, "memory.high or memory.max", "memory.high", "memory.max", "memory.limit_in_bytes")
-}
-
-// raiseMemory names the limit among some that is nearest to a cgroup, or all if it is not known.
-func (w *walker) raiseMemory(a *advised, all string, names ...string) string {
-	k, ok := w.m.lowest(a.By.Cgroup, names...)
-	if !ok {
-		return fmt.Sprintf("Raise %s of %s, or check what uses it.", all, describe(a.By))
-	}
-	return fmt.Sprintf("Raise %s of cgroup %s (now %s), or check what uses it.", k.name, k.cgroup, k.value)
+	return raise(a.By, "memory.high or memory.max") + ", or check what uses it."
 }
 
 func (w *walker) adviseCompaction(*advised) string {
@@ -267,7 +283,7 @@ func (w *walker) adviseWork(a *advised) string {
 	if a.By.Kind != KindWork || !a.own || !strings.Contains(w.longestWhy, "behind other work") {
 		return ""
 	}
-	return fmt.Sprintf("The work queue runs one item at a time: check why %s takes so long.", a.By.Name)
+	return fmt.Sprintf("A worker does one item after the other: check why %s takes so long.", a.By.Name)
 }
 
 func (w *walker) adviseUnexplained(a *advised) string {

@@ -1,9 +1,6 @@
 package explain
 
-import (
-	"fmt"
-	"path"
-)
+import "fmt"
 
 // policyIdle is a policy whose tasks have the kernel priority of ordinary ones, and hardly run
 // while one of those wants the CPU.
@@ -14,15 +11,20 @@ func (w *walker) adviseRunnable(a *advised) string {
 	switch {
 	case a.By.Kind != KindTask || w.m.kernelThread(a.By.TID) || a.By.TID == a.who.TID:
 		return ""
-	case a.By.Prio != a.who.Prio || a.By.Prio == 0: // it was in the kernel, or its priority has changed
+	case a.By.Prio == 0:
+		return ""
+	}
+	ordinary := a.By.Prio >= realTime && a.who.Prio >= realTime
+	if s := w.adviseGroups(a); ordinary && s != "" {
+		return s
+	}
+	switch {
+	case a.By.Prio != a.who.Prio: // it was in the kernel, or its priority has changed
 		return ""
 	case a.By.Prio < realTime:
 		return fmt.Sprintf("%s and %s have the same real-time priority%s: give one a higher one (chrt), or another CPU.", a.who.Name, a.By.Name, priorityText(a.By))
 	case a.By.Policy == policyIdle: // the other one goes before it already, or nice values do nothing for either
 		return ""
-	}
-	if s := w.adviseGroups(a); s != "" {
-		return s
 	}
 	return fmt.Sprintf("%s and %s have the same nice value (%d): a lower one lets the first go before (renice -n %d -p %d)%s.",
 		a.who.Name, a.By.Name, a.By.Prio-120, max(a.By.Prio-125, -20), threadID(a.who.TID), w.weights(a))
@@ -45,7 +47,7 @@ func (w *walker) adviseGroups(a *advised) string {
 	case kx.cgroup != "" && ky.cgroup != "" && !within(kx.cgroup, ky.cgroup) && !within(ky.cgroup, kx.cgroup):
 		return fmt.Sprintf("%s and %s are in different cgroups, between which nice values do nothing: the %s decides, %s%s and %s%s.",
 			a.who.Name, a.By.Name, kx.name, ky.cgroup, ky.now(), kx.cgroup, kx.now())
-	case kx.cgroup == "" && ky.cgroup == "" && mine.Session != theirs.Session && mine.Session > 0 && theirs.Session > 0 && w.m.setting("kernel.sched_autogroup_enabled") == "1":
+	case w.m.autogrouped(&mine, &theirs):
 		return fmt.Sprintf("%s and %s are of different sessions, between which nice values do nothing (kernel.sched_autogroup_enabled%s): "+
 			"echo -5 > /proc/%d/autogroup lets the first one's go before, or use cgroups.",
 			a.who.Name, a.By.Name, w.m.now("kernel.sched_autogroup_enabled"), threadID(a.who.TID))
@@ -53,18 +55,19 @@ func (w *walker) adviseGroups(a *advised) string {
 	return ""
 }
 
+// autogrouped reports whether two tasks get CPUs by the autogroups of their sessions.
+func (m *model) autogrouped(a, b *TaskInfo) bool {
+	return a.Session != b.Session && a.Session > 0 && b.Session > 0 && m.setting("kernel.sched_autogroup_enabled") == "1" &&
+		m.weightOf(a).cgroup == "" && m.weightOf(b).cgroup == ""
+}
+
 // weightOf returns the weight of the cgroup by which a task gets CPUs: the nearest one that has
 // the controller. The root has none: it has the autogroups of sessions.
 func (m *model) weightOf(f *TaskInfo) knob {
-	at := f.quotaCgroup()
-	for range maxCgroupDepth {
-		if !path.IsAbs(at) || at == "/" {
-			break
-		}
+	for _, at := range m.path(f.quotaCgroup()) {
 		if k := m.own(at, "cpu.weight", "cpu.shares"); k.value != "" {
 			return k
 		}
-		at = path.Dir(at)
 	}
 	return knob{}
 }

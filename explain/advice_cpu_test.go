@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
 // TestAdviceOnEquals: a nice value is advised only where it does something.
@@ -13,6 +15,7 @@ func TestAdviceOnEquals(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		victim, other  TaskInfo
+		nice           int // of the victim
 		autogroup      string
 		want, mustNot  string
 		verdict, silly string
@@ -20,6 +23,8 @@ func TestAdviceOnEquals(t *testing.T) {
 		{name: "one session", victim: TaskInfo{Session: 7}, other: TaskInfo{Session: 7}, autogroup: "1", want: "renice -n -5 -p 1", verdict: "same priority"},
 		{name: "two sessions", victim: TaskInfo{Session: 7}, other: TaskInfo{Session: 8}, autogroup: "1", want: "echo -5 > /proc/1/autogroup", mustNot: "renice"},
 		{name: "sessions do not count", victim: TaskInfo{Session: 7}, other: TaskInfo{Session: 8}, autogroup: "0", want: "renice", mustNot: "autogroup"},
+		{name: "two sessions, in spite of nice values", victim: TaskInfo{Session: 7}, other: TaskInfo{Session: 8}, nice: -20, autogroup: "1", want: "echo -5 > /proc/1/autogroup", mustNot: "renice", verdict: "of another session", silly: "same priority"},
+		{name: "another nice value", victim: TaskInfo{Session: 7}, other: TaskInfo{Session: 7}, nice: -20, autogroup: "1", silly: "same priority"},
 		{name: "a session that is not known", victim: TaskInfo{Session: 7}, autogroup: "1", want: "renice", mustNot: "autogroup"},
 		{name: "sessions in one cgroup", victim: TaskInfo{Session: 7, Cgroup: "/a/x"}, other: TaskInfo{Session: 8, Cgroup: "/a/x"}, autogroup: "1", want: "renice", mustNot: "autogroup"},
 		{name: "a cgroup and none", victim: TaskInfo{Session: 7, Cgroup: "/a"}, other: TaskInfo{Session: 8, Cgroup: "/"}, autogroup: "1", want: "renice", mustNot: "autogroup"},
@@ -32,6 +37,18 @@ func TestAdviceOnEquals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &script{}
 			s.swap(300, 1, 0, 90, sleeps(0)).swap(400, 0, 0, other, sleeps(0)).wake(1000, 1, 90, victim, 0).swap(11000, 0, other, victim, sleeps(0))
+			for i := range s.list {
+				switch b := s.list[i].Body.(type) {
+				case trace.Wake:
+					b.Prio += c.nice
+					s.list[i].Body = b
+				case trace.Switch:
+					if b.NextTID == victim {
+						b.NextPrio += c.nice
+						s.list[i].Body = b
+					}
+				}
+			}
 			c.victim.Comm, c.other.Comm = "victim", "other"
 			names := Names{
 				Task: func(tid int) (TaskInfo, bool) {

@@ -2,6 +2,8 @@ package explain
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -9,14 +11,15 @@ import (
 func (w *walker) adviseLimit(a *advised) string {
 	switch waitOf(a.Wait) {
 	case waitDirtyPages:
-		return fmt.Sprintf("More was written than %s takes: write less or more evenly, or raise vm.dirty_bytes%s or vm.dirty_ratio%s; more dirty pages make later fsyncs longer.",
-			a.By.Name, w.m.now("vm.dirty_bytes"), w.m.now("vm.dirty_ratio"))
-	case waitIOLimit, waitIODelay:
-		return w.adviseIOLimit(a)
+		return w.adviseDirtyPages(a)
+	case waitIOLimit:
+		return raise(a.By, "io.max, or blkio.throttle.* of cgroup v1,") + "."
+	case waitIODelay:
+		return w.adviseIOWeight(a)
 	case waitMemoryHigh:
-		return w.raiseMemory(a, "memory.high", "memory.high")
+		return raise(a.By, "memory.high") + ", or check what uses it."
 	case waitMemoryMax:
-		return w.raiseMemory(a, "memory.max", "memory.max", "memory.limit_in_bytes")
+		return raise(a.By, "memory.max") + ", or check what uses it."
 	case waitDLRuntime:
 		return fmt.Sprintf("Check sched_runtime and sched_period of %s (chrt -p %d): it wants more than its runtime of each period.", a.who.Name, a.who.TID)
 	case waitDelay:
@@ -28,19 +31,61 @@ func (w *walker) adviseLimit(a *advised) string {
 	return ""
 }
 
-// adviseIOLimit: of version 1 of cgroups, the limit is not known.
-func (w *walker) adviseIOLimit(a *advised) string {
-	if waitOf(a.Wait) == waitIODelay {
-		if a.By.Cgroup == "" {
-			return ""
+// adviseDirtyPages: what may be dirty is a share of the machine's memory, or of that of a cgroup.
+func (w *walker) adviseDirtyPages(a *advised) string {
+	of := ""
+	if f, _ := w.m.taskInfo(a.who.TID); f.MemoryCgroup == "" { // those of version 1 have no share
+		if k, ok := w.m.memoryLimit(f.Cgroup, "memory.high", "memory.max"); ok {
+			of = fmt.Sprintf("; of the memory of cgroup %s (%s now %s) the same share may be dirty", k.cgroup, k.name, k.value)
 		}
-		return fmt.Sprintf("Check io.latency%s and io.weight%s of cgroup %s, and io.cost.qos.",
-			w.m.own(a.By.Cgroup, "io.latency").now(), w.m.own(a.By.Cgroup, "io.weight").now(), a.By.Cgroup)
 	}
-	if k, ok := w.m.lowest(a.By.Cgroup, "io.max"); ok {
-		return fmt.Sprintf("Raise io.max of cgroup %s (now %s).", k.cgroup, k.value)
+	disk := a.By.Name
+	if a.By.Kind != KindDevice {
+		disk = "the disk"
 	}
-	return fmt.Sprintf("Raise io.max of %s, or blkio.throttle.* of cgroup v1.", describe(a.By))
+	return fmt.Sprintf("More was written than %s takes: write less or more evenly, or raise vm.dirty_bytes%s or vm.dirty_ratio%s%s; more dirty pages make later fsyncs longer.",
+		disk, w.m.now("vm.dirty_bytes"), w.m.now("vm.dirty_ratio"), of)
+}
+
+// adviseIOWeight advises on the controllers that share out a disk: io.cost by weights, where it
+// is enabled, or io.latency.
+func (w *walker) adviseIOWeight(a *advised) string {
+	qos := w.m.limit("/", "io.cost.qos")
+	switch {
+	case a.By.Cgroup == "":
+		return ""
+	case strings.Contains(qos, "enable=1"):
+		return fmt.Sprintf("%s, or relax io.cost.qos (now %s).", raise(a.By, "io.weight"), qos)
+	}
+	return fmt.Sprintf("Check io.latency of the cgroups that use the disk%s, io.weight of %s, and io.cost.qos.", w.m.latencyTargets(), describe(a.By))
+}
+
+// maxTargets is how many cgroups with a target advice names.
+const maxTargets = 3
+
+// latencyTargets names the cgroups of tasks of the trace that have an io.latency: " (now …)".
+func (m *model) latencyTargets() string {
+	found := map[string]string{}
+	for tid := range m.tasks {
+		f, _ := m.taskInfo(tid)
+		for _, at := range m.path(f.Cgroup) {
+			if v := m.limit(at, "io.latency"); v != "" {
+				found[at] = v
+			}
+		}
+	}
+	var list []string
+	for _, at := range slices.Sorted(maps.Keys(found)) {
+		if len(list) == maxTargets {
+			list = append(list, "…")
+			break
+		}
+		list = append(list, found[at]+" of "+at)
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (now " + strings.Join(list, ", ") + ")"
 }
 
 // adviseProtocol: only what the task's own machine can change, and what was seen.

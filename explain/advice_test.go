@@ -12,7 +12,8 @@ import (
 func TestAdviceIsAbsent(t *testing.T) {
 	task := func(tid, prio int) *Who { return &Who{Kind: KindTask, Name: "other 2", TID: tid, Prio: prio} }
 	device, kernel := &Who{Kind: KindDevice, Name: "vda"}, &Who{Kind: KindTask, Name: "kworker/0:1 4", TID: worker, Prio: 100}
-	cgroup := &Who{Kind: KindCgroup, Name: "/app", Cgroup: "/app"}
+	cgroup := &Who{Kind: KindCgroup, Name: "/app", Cgroup: "/app", Limit: "memory.high 1000"}
+	unlimited := &Who{Kind: KindCgroup, Name: "/app", Cgroup: "/app"}
 	for _, c := range []struct {
 		name  string
 		blame Part
@@ -54,11 +55,12 @@ func TestAdviceIsAbsent(t *testing.T) {
 		{name: "another task", blame: Part{Cause: Task, By: task(2, 120)}},
 		{name: "the network", blame: Part{Cause: Network, By: &Who{Kind: KindNetwork, Name: "the network (eth0)"}}},
 		{name: "a cgroup's memory", blame: Part{Cause: Reclaim, By: cgroup}, want: "Raise memory.high of cgroup /app (now 1000)"},
+		{name: "a cgroup's memory, whose limit is not known", blame: Part{Cause: Reclaim, By: unlimited}, want: "Raise memory.high or memory.max of cgroup /app, or"},
 		{name: "a machine's memory", blame: Part{Cause: Reclaim, By: &Who{Kind: KindMemory, Name: "the machine's memory"}}, want: "vm.watermark_scale_factor"},
 		{name: "compaction", blame: Part{Cause: Compaction, By: &Who{Kind: KindMemory, Name: "the machine's memory"}}, want: "vm.compaction_proactiveness"},
 		{name: "pages of a disk", blame: Part{Cause: PageFault, By: device}, want: "mlock"},
 		{name: "pages of a task", blame: Part{Cause: PageFault, By: task(2, 120)}},
-		{name: "work behind other work", blame: Part{Cause: WorkQueue, By: &Who{Kind: KindWork, Name: "slow_fn"}}, why: "its work my_fn waited in the queue behind other work", want: "one item at a time"},
+		{name: "work behind other work", blame: Part{Cause: WorkQueue, By: &Who{Kind: KindWork, Name: "slow_fn"}}, why: "its work my_fn waited in the queue behind other work", want: "one item after the other"},
 		{name: "its own work", blame: Part{Cause: WorkQueue, By: &Who{Kind: KindWork, Name: "my_fn"}}, why: "while its work ran"},
 		{name: "a shared journal", blame: Part{Cause: Journal, By: &Who{Kind: KindTask, Name: "jbd2 5", TID: 5, For: task(2, 120)}}, want: "other 2 shares the file system's journal"},
 		{name: "its own journal", blame: Part{Cause: Journal, By: &Who{Kind: KindTask, Name: "jbd2 5", TID: 5}}},
@@ -70,7 +72,7 @@ func TestAdviceIsAbsent(t *testing.T) {
 		{name: "a group", blame: Part{Cause: Unexplained, Reason: "the recorder's event group irq is off"}, want: "Add irq to recorder.events"},
 		{name: "missing", blame: Part{Cause: Unexplained, Reason: "records are missing"}},
 		{name: "dirty pages", blame: Part{Cause: Limited, By: device, Wait: "dirty_pages"}, want: "vm.dirty_bytes"},
-		{name: "io.max", blame: Part{Cause: Limited, By: cgroup, Wait: "io_max"}, want: "Raise io.max of cgroup"},
+		{name: "io.max", blame: Part{Cause: Limited, By: unlimited, Wait: "io_max"}, want: "Raise io.max, or blkio.throttle.* of cgroup v1, of cgroup /app."},
 		{name: "memory.high", blame: Part{Cause: Limited, By: cgroup, Wait: "memory_high"}, want: "Raise memory.high of cgroup /app (now 1000)"},
 		{name: "real-time limit", blame: Part{Cause: Limited, By: &Who{Kind: KindSelf, Name: "limit"}, Wait: "rt_runtime"}, want: "kernel.sched_rt_runtime_us (now 950000)"},
 		{name: "some delay", blame: Part{Cause: Limited, By: &Who{Kind: KindSelf, Name: "delay"}, Wait: "kernel_delay"}, want: "the stack of that wait says where"},

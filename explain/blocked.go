@@ -75,7 +75,14 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		return w.add(out, p)
 	}
 	if wk == nil {
-		return w.add(out, w.unfinishedWait(t, p, full, name))
+		q, r := w.unfinishedWait(t, p, full, name)
+		if r == nil {
+			return w.add(out, q)
+		}
+		for _, q := range w.carriedOut(q, r) {
+			out = w.add(out, q)
+		}
+		return out
 	}
 	if end := w.seriesEnd(t, full); end != nil {
 		return append(out, w.inSeries(t, p, full, nr, name, end)...)
@@ -140,7 +147,7 @@ func (w *walker) stopped(t *task, p piece, full *segment) piece {
 	case full.frozen:
 		p.why = "frozen with its cgroup"
 	case !full.held(): // in its sleep
-		p.why, p.by, p.evidence = "frozen in its sleep with its cgroup, until it was thawed", w.m.whoQuota(t), byThaw
+		p.why, p.by, p.evidence = "frozen in its sleep with its cgroup, until it was thawed", w.m.whoFreezer(t), byThaw
 		if wk := full.wake; wk.ctx == nil && wk.tid != 0 {
 			p.by = w.m.whoTask(wk.tid)
 		}
@@ -159,7 +166,7 @@ func (w *walker) stopped(t *task, p piece, full *segment) piece {
 	}
 	p.by = w.m.whoUnknown("a signal")
 	if full.frozen {
-		p.by = w.m.whoQuota(t)
+		p.by = w.m.whoFreezer(t)
 	}
 	if wk := full.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
 		p.by, p.evidence = w.m.whoTask(wk.tid), bySignal
@@ -390,9 +397,8 @@ func (m *model) workName(function uint64) string {
 }
 
 // unfinishedWait explains a wait without a recorded end: it continues, or its wake-up
-// is missing.
-func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) piece {
-	var r *request
+// is missing. The request is what it waits for; nil: something else.
+func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) (_ piece, r *request) {
 	if full.to >= w.m.to-lateEvents && (full.iowait || full.bits&taskUninterruptible != 0) {
 		r = w.m.openRequest(t.tid, p.from)
 	}
@@ -421,7 +427,10 @@ func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) pi
 	if p.reason != "" {
 		p.why = p.reason
 	}
-	return p
+	if p.cause != BlockDevice {
+		r = nil
+	}
+	return p, r
 }
 
 // callText describes where a task blocked.

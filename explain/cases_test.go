@@ -300,7 +300,7 @@ func TestCases(t *testing.T) {
 					add(9000, trace.WorkEnd, 1, worker, trace.Work{Work: 100, Function: 80}).add(9000, trace.WorkStart, 1, worker, trace.Work{Work: 101, Function: 81}).
 					wake(11000, 1, worker, victim, 0)
 			},
-			parts: []string{"workqueue slow_fn 8000000", "workqueue my_fn 2000000"}, more: []string{"one item at a time"},
+			parts: []string{"workqueue slow_fn 8000000", "workqueue my_fn 2000000"}, more: []string{"one item after the other"},
 		},
 		{
 			name: "work that a completed request queued", track: "offcpu",

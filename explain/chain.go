@@ -83,7 +83,7 @@ func (w *walker) links(r *Result, first *group) string {
 		case i == last && last > maxLinks:
 			b.WriteString(", the last of which " + l.words() + l.siteText() + l.behalf() + l.activity() + l.evicted())
 		case !before.cause.encloses():
-			b.WriteString(", which " + l.words() + l.siteText() + l.behalf() + l.activity() + l.evicted())
+			b.WriteString(", " + w.relative(l, before) + " " + l.words() + l.siteText() + l.behalf() + l.activity() + l.evicted())
 		case l.parts[0].By != before.parts[0].By: // otherwise it says the same again
 			b.WriteString(", where it " + l.words() + l.siteText() + l.behalf() + l.activity() + l.evicted())
 		}
@@ -92,6 +92,14 @@ func (w *walker) links(r *Result, first *group) string {
 		}
 	}
 	return b.String()
+}
+
+// relative is how a sentence goes on with what a culprit did: a disk does nothing but by a worker.
+func (w *walker) relative(l *link, before *group) string {
+	if before.cause == BlockDevice && len(l.pieces) > 0 {
+		return "whose worker " + w.m.whoTask(l.pieces[0].task).Name
+	}
+	return "which"
 }
 
 // encloses reports whether a cause is something that a task does itself, in which it may

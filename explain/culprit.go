@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
 	"strings"
@@ -73,8 +74,17 @@ func (m *model) ofProcess(tid int) (TaskInfo, bool) {
 	}
 	return TaskInfo{
 		PID: t.pid, Comm: t.comm.String(), Title: p.Title, Exited: p.Exited, Cgroup: p.Cgroup, Place: p.Place,
-		CPUCgroup: p.CPUCgroup, MemoryCgroup: p.MemoryCgroup,
+		CPUCgroup: p.CPUCgroup, MemoryCgroup: p.MemoryCgroup, IOCgroup: p.IOCgroup,
 	}, true
+}
+
+// hasEnded reports whether a thread is known to be no more.
+func (m *model) hasEnded(tid int) bool {
+	if f, ok := m.taskInfo(tid); ok && f.Exited || m.latest(threadID(tid)) != tid {
+		return true
+	}
+	t := m.tasks[tid]
+	return t != nil && len(t.segments) > 0 && t.segments[len(t.segments)-1].bits&taskDead != 0
 }
 
 var kernelNames = []string{
@@ -199,10 +209,32 @@ func (m *model) throttledCgroup(f *TaskInfo) string {
 	return own
 }
 
-// whoQuota returns the cgroup whose CPU quota applies to a task.
+// whoQuota returns the cgroup whose CPU quota a task has used up.
 func (m *model) whoQuota(t *task) *Who {
 	f, _ := m.taskInfo(t.tid)
-	return m.whoCgroup(m.throttledCgroup(&f))
+	at := m.throttledCgroup(&f)
+	k, ok := m.cpuQuota(at)
+	return m.whoLimit(k, ok, at)
+}
+
+// whoFreezer returns the cgroup that may be frozen with a task. Of version 1 it is not known.
+func (m *model) whoFreezer(t *task) *Who {
+	f, _ := m.taskInfo(t.tid)
+	if f.CPUCgroup != "" || f.MemoryCgroup != "" || f.IOCgroup != "" {
+		return m.whoCgroup("")
+	}
+	return m.whoCgroup(f.Cgroup)
+}
+
+// whoLimit returns the cgroup whose limit was hit; if that is not known, one that may be it.
+func (m *model) whoLimit(k knob, known bool, otherwise string) *Who {
+	if !known {
+		return m.whoCgroup(otherwise)
+	}
+	limit := k.name + " " + k.value
+	return m.who(whoKey{kind: KindCgroup, name: k.cgroup + " " + limit}, func(w *Who) {
+		w.Name, w.Cgroup, w.Limit = k.cgroup, k.cgroup, limit
+	})
 }
 
 // whoCgroup returns the culprit for a cgroup; "": unknown.
@@ -217,13 +249,17 @@ func (m *model) whoCgroup(path string) *Who {
 // whoMemory returns what is short of memory: a cgroup or the machine.
 func (m *model) whoMemory(t *task, e *memoryWait) *Who {
 	if e.memcg {
-		f, _ := m.taskInfo(t.tid)
-		if f.MemoryCgroup != "" {
-			return m.whoCgroup(f.MemoryCgroup)
-		}
-		return m.whoCgroup(f.Cgroup)
+		return m.whoMemoryLimit(t, "memory.high", "memory.max", "memory.limit_in_bytes")
 	}
 	return m.who(whoKey{kind: KindMemory, name: "the machine's memory"}, func(*Who) {})
+}
+
+// whoMemoryLimit returns the cgroup whose memory is at one of these limits.
+func (m *model) whoMemoryLimit(t *task, names ...string) *Who {
+	f, _ := m.taskInfo(t.tid)
+	at := cmp.Or(f.MemoryCgroup, f.Cgroup)
+	k, ok := m.memoryLimit(at, names...)
+	return m.whoLimit(k, ok, at)
 }
 
 func (m *model) whoTimer(function string) *Who {

@@ -63,7 +63,16 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 	case !alone:
 		e = byDeviceOrder // what the device did first is not seen
 	}
-	add(p.to, BlockDevice, device, text, e)
+	if at >= p.to {
+		return out
+	}
+	p.from, p.cause, p.by, p.why = at, BlockDevice, device, text
+	if e != byRecords {
+		p.evidence = e
+	}
+	for _, q := range w.carriedOut(p, r) {
+		out = w.add(out, q)
+	}
 	return out
 }
 

@@ -43,9 +43,13 @@ func (w *walker) placePiece(p piece, r *request) piece {
 	}
 	switch p.wait {
 	case waitWBT:
-		p.why = "writeback throttling of " + device.Name + " held it back"
+		aims := ""
+		if us := w.m.setting(device.Device + "/queue/wbt_lat_usec"); us != "" {
+			aims = ", which aims at wbt_lat_usec " + us + ","
+		}
+		p.why = "writeback throttling of " + device.Name + aims + " held it back"
 	case waitIOLatency:
-		p.why = "io.latency of others on " + device.Name + " held it back"
+		p.why = "io.latency of others on " + device.Name + w.m.latencyTargets() + " held it back"
 	default:
 		p.why = "the queue of " + device.Name + " was full"
 	}
@@ -69,7 +73,7 @@ func (w *walker) adviseFullQueue(a *advised) string {
 	case waitWBT:
 		s = "raise " + knob("wbt_lat_usec") + ", the latency that writeback throttling aims at; 0 turns it off."
 	case waitIOLatency:
-		s = "check io.latency of the cgroups that use " + w.full.device + "."
+		s = "check io.latency of the cgroups that use " + w.full.device + w.m.latencyTargets() + "."
 	}
 	if limit == "" {
 		return strings.ToUpper(s[:1]) + s[1:]

@@ -51,6 +51,7 @@ const (
 	byLastMessage
 	byOneOfMessages
 	byUnseenMessage
+	byDriver
 )
 
 // evidences says how sure each is, and why.
@@ -94,6 +95,7 @@ var evidences = [...]struct {
 	byLastMessage:    {Inferred, "of what it waits for at once, this came last before it went on"},
 	byOneOfMessages:  {Guess, "it had several messages, and for which one it went on is not recorded"},
 	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
+	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

@@ -82,8 +82,8 @@ type TaskInfo struct {
 	RTPriority int
 	Kernel     bool
 	CPUs       []int // CPU affinity; nil: unknown
-	// CPU and memory cgroups on cgroup v1, where they differ from Cgroup.
-	CPUCgroup, MemoryCgroup string
+	// CPU, memory and blkio cgroups on cgroup v1, where they differ from Cgroup.
+	CPUCgroup, MemoryCgroup, IOCgroup string
 }
 
 // Names is information from outside the trace: names for numbers, and coverage. Any

@@ -72,8 +72,8 @@ func TestDeadThread(t *testing.T) {
 func TestQuota(t *testing.T) {
 	limits := map[string]string{"/svc/a cpu.max": "max 100000", "/svc cpu.max": "20000 100000", "/v1 cpu.cfs_quota_us": "5000", "/v1 cpu.cfs_period_us": "100000"}
 	for cgroup, want := range map[string][2]string{
-		"/svc/a": {"cgroup /svc had used up", "Raise cpu.max of cgroup /svc (now 20000 100000)"},
-		"/v1":    {"cgroup /v1 had used up", "Raise cpu.cfs_quota_us of cgroup /v1 (now 5000 of cpu.cfs_period_us 100000)"},
+		"/svc/a": {"cgroup /svc (cpu.max 20000 100000) had used up", "Raise cpu.max of cgroup /svc (now 20000 100000)"},
+		"/v1":    {"cgroup /v1 (cpu.cfs_quota_us 5000 of cpu.cfs_period_us 100000) had used up", "Raise cpu.cfs_quota_us of cgroup /v1 (now 5000 of cpu.cfs_period_us 100000)"},
 		"/":      {"its cgroup had used up", "Raise cpu.max of its cgroup"},
 		"/b":     {"cgroup /b had used up", "Raise cpu.max of cgroup /b,"},
 	} {

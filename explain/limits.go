@@ -2,7 +2,9 @@ package explain
 
 import (
 	"slices"
+	"strings"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -40,7 +42,7 @@ func (w *walker) limited(t *task, p *piece, full *segment, call string) bool {
 	if !ours && (full.bits&taskUninterruptible == 0 || w.m.kernelThread(t.tid)) {
 		return false
 	}
-	p.cause, p.evidence, p.by = Limited, byKernelsChoice, w.m.whoIOCgroup(t)
+	p.cause, p.evidence, p.by = Limited, byKernelsChoice, w.m.whoIOWeight(t)
 	switch {
 	case ours:
 		p.wait, p.evidence = waitIODelay, byRecords
@@ -49,8 +51,7 @@ func (w *walker) limited(t *task, p *piece, full *segment, call string) bool {
 	case full.iowait:
 		p.wait = waitIODelay
 	case t.reclaimedBefore(full.from):
-		p.wait, p.evidence = waitMemoryHigh, byReclaimBefore
-		p.by = w.m.whoMemory(t, &memoryWait{memcg: true})
+		p.wait, p.evidence, p.by = waitMemoryHigh, byReclaimBefore, w.m.whoMemoryLimit(t, "memory.high")
 	default:
 		p.wait, p.by = waitDelay, w.m.whoSelf("delay")
 	}
@@ -66,10 +67,12 @@ func (w *walker) limitedBySite(t *task, p *piece) bool {
 	switch p.wait {
 	case waitDirtyPages:
 		p.by = w.m.whoIsWritten(p.from, p.to)
-	case waitMemoryHigh, waitMemoryMax:
-		p.by = w.m.whoMemory(t, &memoryWait{memcg: true})
+	case waitMemoryHigh:
+		p.by = w.m.whoMemoryLimit(t, "memory.high")
+	case waitMemoryMax:
+		p.by = w.m.whoMemoryLimit(t, "memory.max", "memory.limit_in_bytes")
 	default:
-		p.by = w.m.whoIOCgroup(t)
+		p.by = w.m.whoIOWeight(t)
 	}
 	return true
 }
@@ -107,14 +110,27 @@ func (m *model) whoIsWritten(from, to uint64) *Who {
 	return m.whoDevice(most)
 }
 
-// whoIOCgroup returns the cgroup whose limits of block I/O apply to a task. Of version 1
-// it is not known.
-func (m *model) whoIOCgroup(t *task) *Who {
+// ioCgroup returns the cgroup whose limits of block I/O apply to a task; "": not known.
+func (m *model) ioCgroup(t *task) string {
 	f, _ := m.taskInfo(t.tid)
-	if f.CPUCgroup != "" || f.MemoryCgroup != "" {
-		return m.whoCgroup("")
+	switch {
+	case f.IOCgroup == "/" || f.IOCgroup == "" && (f.CPUCgroup != "" || f.MemoryCgroup != "") && m.limit(f.Cgroup, "io.weight") == "":
+		return "" // an exiting task, or a controller of version 1 in a trace of before its path was recorded
+	case f.IOCgroup != "":
+		return f.IOCgroup
 	}
-	return m.whoCgroup(f.Cgroup)
+	return f.Cgroup
+}
+
+// whoIOWeight returns the cgroup whose share of a disk was used up.
+func (m *model) whoIOWeight(t *task) *Who {
+	at := m.ioCgroup(t)
+	for _, c := range m.path(at) {
+		if v := m.limit(c, "io.weight"); v != "" {
+			return m.whoLimit(knob{c, "io.weight", strings.TrimPrefix(v, "default ")}, true, c)
+		}
+	}
+	return m.whoCgroup(at)
 }
 
 // heldBack reports whether a limit of block I/O kept a request from its device.
@@ -125,7 +141,9 @@ func (m *model) heldBack(r *request) bool {
 // limitPiece explains the time before a request that was held back was submitted.
 func (w *walker) limitPiece(p piece, r *request) piece {
 	p.cause, p.wait, p.evidence = Limited, waitIOLimit, byDispatch
-	p.by = w.m.whoIOCgroup(w.m.task(p.task))
+	at := w.m.ioCgroup(w.m.task(p.task))
+	k, ok := w.m.ioLimit(at, linux.Disk(r.dev), r.isWrite())
+	p.by = w.m.whoLimit(k, ok, at)
 	p.why = "its " + w.m.requestText(r) + " to " + w.m.whoDevice(r).Name + " was held back"
 	return p
 }

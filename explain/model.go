@@ -302,6 +302,7 @@ type model struct {
 	replies    map[int][]reply   // by who woke; nil: not computed
 	alone      map[int]bool      // see dedicated
 	threads    map[int][]int     // by process; nil: not computed
+	received   map[string][]int  // see receivers; nil: not computed
 	inputs     [1 << 10]int8     // system calls that wait for input: 1; not: -1
 	sites      map[[len(trace.Stack{}.Frames)]uint64]waitsites.Match
 	history    *history // nil: nothing is compared

@@ -16,7 +16,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 			s += ", " + longest(pieces, first).why
 		case g.cause == Runnable && longest(pieces, first).why != "":
 			s += ", " + longest(pieces, first).why
-		case g.cause == Runnable && len(g.parts) == 1:
+		case g.cause == Runnable && g.byOne():
 			s += w.equalText(first.By)
 		}
 		return s
@@ -107,6 +107,12 @@ func (w *walker) equalText(by *Who) string {
 	case mine.Policy != policyIdle && by.Policy == policyIdle:
 		return "" // it was in the kernel, or had just begun
 	}
+	if theirs, _ := w.m.taskInfo(by.TID); by.Prio >= realTime && w.m.autogrouped(&mine, &theirs) {
+		return ", which is of another session: nice values do not count between them"
+	}
+	if by.Prio != w.slowPrio() {
+		return ""
+	}
 	return ", which has the same priority"
 }
 
@@ -120,10 +126,13 @@ func (g *group) protocolToo() string {
 	return ""
 }
 
+// byOne reports whether one culprit is named for all of a group.
+func (g *group) byOne() bool { return len(g.parts) == 1 || g.parts[0].NS > g.ns*6/10 }
+
 // taskNames names the tasks that had the CPU.
 func taskNames(g *group) string {
 	first := &g.parts[0]
-	if len(g.parts) == 1 || first.NS > g.ns*6/10 {
+	if g.byOne() {
 		return describe(first.By)
 	}
 	if len(g.parts) == 2 {

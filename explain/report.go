@@ -207,5 +207,7 @@ type Who struct {
 	Place
 	Device   string `json:"device,omitempty"`
 	Function string `json:"function,omitempty"`
-	For      *Who   `json:"for,omitempty"` // kernel thread, work or device: on whose behalf
+	// Limit is that of a cgroup that was hit, and what it was then: "memory.high 33554432".
+	Limit string `json:"limit,omitempty"`
+	For   *Who   `json:"for,omitempty"` // kernel thread, work or device: on whose behalf
 }

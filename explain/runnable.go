@@ -112,8 +112,9 @@ func (m *model) throttled(t *task, s, full *segment, from, to uint64, idle bool)
 func (m *model) sameCgroup(a, b int) (same, known bool) {
 	fa, ok := m.taskInfo(a)
 	fb, also := m.taskInfo(b)
-	known = ok && also && fa.quotaCgroup() != "" && fb.quotaCgroup() != "" && fa.quotaCgroup() != "/" && fb.quotaCgroup() != "/"
-	return known && fa.quotaCgroup() == fb.quotaCgroup(), known
+	x, y := m.throttledCgroup(&fa), m.throttledCgroup(&fb)
+	known = ok && also && x != "" && y != ""
+	return known && x == y, known
 }
 
 // minMisplaced is the shortest wait called misplaced: load balancing takes time.

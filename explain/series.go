@@ -58,7 +58,7 @@ func (w *walker) findSeries(t *task) []int32 {
 		if ends[i] = -1; s.state != blocked {
 			continue
 		}
-		again := next >= 0 && w.sameSeries(s, &t.segments[next])
+		again := next >= 0 && w.sameSeries(t, i, next)
 		switch {
 		case s.wake == nil || s.held() || s.wake.thaw:
 		case s.interrupted():
@@ -75,11 +75,19 @@ func (w *walker) findSeries(t *task) []int32 {
 	return ends
 }
 
-// sameSeries reports whether a task waits in b for what it waited for in a, and did little
-// else in between.
-func (w *walker) sameSeries(a, b *segment) bool {
+// sameSeries reports whether a task waits in its segment j for what it waited for in i, the wait
+// before, and did little else in between: of a futex, however long it was kept from its CPU. What
+// else an event loop waited for before it was kept from it is not known.
+func (w *walker) sameSeries(t *task, i, j int) bool {
+	a, b := &t.segments[i], &t.segments[j]
+	did := b.from - a.to
+	for k := i + 1; k < j && b.futex.Known(); k++ {
+		if s := &t.segments[k]; s.state == runnable {
+			did -= s.to - s.from
+		}
+	}
 	same := a.call == b.call && a.futex.Op() == b.futex.Op() || a.interrupted() && w.m.syscall(int(b.call)) == restartCall
-	return same && !b.held() && (b.from-a.to)*4 <= a.to-a.from
+	return same && !b.held() && did*4 <= a.to-a.from
 }
 
 // restartCall is how the kernel goes on with calls that have a time limit, after a signal.

@@ -341,6 +341,12 @@ func TestSeries(t *testing.T) {
 		{name: "futex", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: series(turn, 5, woken)},
 		{name: "poll", cause: Task, says: "10.0 ms waiting in poll for other 2", trace: series(poll, 5, woken)},
 		{name: "much else in between", cause: Timer, wait: "time_limit", says: "asleep until a timer", trace: series(turn, 1200, woken)},
+		{name: "kept from its CPU in between", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: func(s *script) {
+			s.swap(300, 1, 0, third, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, third, turn).
+				expire(4000, fnSleep, trace.TCPTimer{}, victim).swap(6500, 0, third, victim, trace.Switch{}).swap(6510, 0, victim, 0, turn)
+			woken(s)
+			s.swap(11000, 0, 0, victim, sleeps(0))
+		}},
 		{name: "without a limit", cause: Timer, says: "asleep until a timer", trace: series(untimed, 5, woken)},
 		{
 			name: "nobody gave way", cause: Timer, wait: "time_limit", says: "asleep until a timer, its own time limit", not: "other",

@@ -239,7 +239,7 @@ func describe(w *Who) string {
 		return "a timer"
 	case KindCgroup:
 		if strings.HasPrefix(s, "/") {
-			return "cgroup " + s
+			return "cgroup " + s + inParens(w.Limit)
 		}
 	case KindWork:
 		s = "work " + s

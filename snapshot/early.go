@@ -30,13 +30,14 @@ func (m *Manager) lookUpEarly(open []*window) {
 		e := &early{done: make(chan struct{})}
 		w.early = e
 		m.mu.Lock()
-		from := w.request.from
+		from, first := w.request.from, involved(w.request.outliers)
 		m.mu.Unlock()
 		cpus := m.history.since(from)
 		go func() {
 			defer close(e.done)
 			_ = m.opts.Guard.Do(guard.TraceNames, func() error { // logs its errors
 				asked := trace.FindReferences(cpus, m.opts.SyscallName)
+				asked.First = first
 				e.names = m.opts.Names(asked)
 				e.asked = asked // not if it panicked: then all are asked for again
 				return nil

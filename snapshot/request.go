@@ -29,6 +29,21 @@ func (a *request) exits() (first, last uint64) {
 	return first, last
 }
 
+// involved lists the tasks of outliers, and those that had their CPU or woke them.
+func involved(outliers []events.Outlier) (tids []int) {
+	for i := range outliers {
+		o := &outliers[i]
+		tids = append(tids, o.Task.TID)
+		if o.OnCPU != nil {
+			tids = append(tids, o.OnCPU.TID)
+		}
+		if o.Waker != nil {
+			tids = append(tids, o.Waker.TID)
+		}
+	}
+	return tids
+}
+
 // contiguousFrom returns the start of the interval that holds the first entry, if the
 // request has no start: history before a gap, left by an earlier snapshot, explains
 // nothing. 0 means no limit.

@@ -120,9 +120,10 @@ type NamedTask struct {
 	Nice       int    `json:"nice"`
 	Kernel     bool   `json:"kernel"` // a kernel thread
 	CPUs       []int  `json:"cpus"`   // CPU affinity
-	// CPU and memory cgroups on cgroup v1.
+	// CPU, memory and blkio cgroups on cgroup v1.
 	CPUCgroup    string `json:"cpu_cgroup,omitempty"`
 	MemoryCgroup string `json:"memory_cgroup,omitempty"`
+	IOCgroup     string `json:"io_cgroup,omitempty"`
 	// Exited: known from before, without what is not known of it. Another task may have
 	// had its id since.
 	Exited bool `json:"exited,omitempty"`
@@ -159,6 +160,7 @@ func (m *Manager) lookUpNames(j *job) Names {
 	}
 	carried := m.carried(j) // first: it is forgotten soon
 	refs := trace.FindReferences(j.cpus, m.opts.SyscallName)
+	refs.First = involved(j.meta.Outliers)
 	if j.early == nil {
 		n = m.opts.Names(refs)
 	} else {

@@ -230,7 +230,7 @@ var waits = []areaSites{
 		{Functions: []string{"futex_wait_multiple"}, Words: "for one of several futexes", Obvious: true},
 	}},
 	{Area{Name: "RCU"}, []Site{
-		{Functions: []string{"rcu_barrier", "rcu_barrier_tasks", "kvfree_rcu_barrier", "srcu_barrier"}, Words: "until all that others gave to RCU to free is freed", Advice: "It grows with what was freed before, and with CPUs that do not pass through RCU (nohz_full, long loops in the kernel)."},
+		{Functions: []string{"rcu_barrier", "rcu_barrier_tasks", "rcu_barrier_tasks_generic", "kvfree_rcu_barrier", "srcu_barrier"}, Words: "until all that others gave to RCU to free is freed", Advice: "It grows with what was freed before, and with CPUs that do not pass through RCU (nohz_full, long loops in the kernel)."},
 		{Functions: []string{"synchronize_rcu", "__wait_rcu_gp", "synchronize_rcu_normal"}, Words: "until every CPU has passed a grace period of RCU", Advice: "A grace period takes some ticks; rcupdate.rcu_expedited=1 makes it faster, and costs all CPUs an interrupt."},
 		{Functions: []string{"synchronize_rcu_expedited", "exp_funnel_lock", "synchronize_net"}, Words: "until every CPU has passed a grace period of RCU, expedited"},
 		{Functions: []string{"synchronize_rcu_tasks", "synchronize_rcu_tasks_rude", "synchronize_rcu_tasks_trace", "rcu_tasks_one_gp"}, Words: "until every task has left what a tracer changes (RCU tasks)"},

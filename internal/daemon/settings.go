@@ -27,7 +27,7 @@ func addSettings(n *snapshot.Names, scaled []int) {
 	var tasks []settings.Paths
 	for i := range n.Tasks[:min(len(n.Tasks), maxSettingTasks)] {
 		t := &n.Tasks[i]
-		tasks = append(tasks, settings.Paths{V2: t.Cgroup, CPU: t.CPUCgroup, Memory: t.MemoryCgroup})
+		tasks = append(tasks, settings.Paths{V2: t.Cgroup, CPU: t.CPUCgroup, Memory: t.MemoryCgroup, IO: t.IOCgroup})
 	}
 	disks := slices.Sorted(maps.Values(n.Devices))
 	type answer struct {

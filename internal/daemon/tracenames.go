@@ -70,6 +70,23 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 	return all
 }
 
+// inOrder puts those tasks of all first that matter most.
+func inOrder(first, all []int) []int {
+	var out []int
+	for _, tid := range first {
+		if slices.Contains(all, tid) && !slices.Contains(out, tid) {
+			out = append(out, tid)
+		}
+	}
+	n := len(out)
+	for _, tid := range all {
+		if !slices.Contains(out[:n], tid) {
+			out = append(out, tid)
+		}
+	}
+	return out
+}
+
 // lookUpNames looks up the tasks, functions, devices and files that a trace refers to,
 // as far as they still exist.
 func lookUpNames(hosts *process.Table, code interface {
@@ -77,13 +94,15 @@ func lookUpNames(hosts *process.Table, code interface {
 	User(pid int, addrs []uint64) symbols.Stack
 }, m trace.References, limit time.Duration, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
-	known := hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], limit)
+	tids := inOrder(m.First, m.TIDs)
+	known := hosts.Tasks(tids[:min(len(tids), maxNamedTasks)], limit)
 	// Those that slept all the time, and have no event.
 	known = append(known, hosts.Tasks(hosts.Siblings(known, min(limit, siblingsTimeout)), min(limit, siblingsTimeout))...)
 	for _, t := range known {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
-			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
+			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs,
+			CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup, IOCgroup: t.IOCgroup,
 		})
 	}
 	place(n.Tasks)       // asks for their containers, and waits for nothing;

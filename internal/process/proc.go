@@ -123,7 +123,7 @@ func describe(ask fileReader, comm string) (who Identity, complete bool, err err
 	for i := 0; i < len(all) && who.Container == ""; i++ {
 		who.Container = ContainerID(all[i]) // cgroup v1
 	}
-	who.CPUCgroup, who.MemoryCgroup = clean(v1Cgroup(text, "cpu"), maxCmdline), clean(v1Cgroup(text, "memory"), maxCmdline)
+	who.V1Cgroups = v1Cgroups(text)
 	who.Cgroup, who.Container = clean(who.Cgroup, maxCmdline), clean(who.Container, maxCmdline)
 
 	text, err = ask(cmdlineFile, 2*maxCmdline)
@@ -242,6 +242,14 @@ func parseCgroups(text []byte) (v2 string, v1 []string) {
 		}
 	}
 	return v2, v1
+}
+
+// v1Cgroups returns the v1 paths of the controllers that limit.
+func v1Cgroups(text []byte) V1Cgroups {
+	return V1Cgroups{
+		CPUCgroup: clean(v1Cgroup(text, "cpu"), maxCmdline), MemoryCgroup: clean(v1Cgroup(text, "memory"), maxCmdline),
+		IOCgroup: clean(v1Cgroup(text, "blkio"), maxCmdline),
+	}
 }
 
 // v1Cgroup returns the v1 path of a controller.

@@ -77,7 +77,7 @@ func TestIdentityOfReusedPID(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		who, err := table.Identity(7)
-		assert.Check(t, err == nil && who == (Identity{Cmdline: want, Cgroup: "/some/path", Container: hex64, MemoryCgroup: "/docker/" + hex64}),
+		assert.Check(t, err == nil && who == (Identity{Cmdline: want, Cgroup: "/some/path", Container: hex64, V1Cgroups: V1Cgroups{MemoryCgroup: "/docker/" + hex64}}),
 			"got %+v, %v; want %q", who, err, want)
 	}
 	fakeProc(t, proc, 7, "a) (b", 100, "first\x00arg\x00")
@@ -114,7 +114,7 @@ func TestIdentityOfStuckProcess(t *testing.T) {
 	table := New(&Options{Proc: proc, Timeout: 500 * time.Millisecond})
 	for range 2 * concurrent { // more than may hang
 		who, err := table.Identity(7)
-		assert.Assert(t, err == nil && who == (Identity{Cgroup: "/some/path", Container: hex64, MemoryCgroup: "/docker/" + hex64}), "got %+v, %v", who, err)
+		assert.Assert(t, err == nil && who == (Identity{Cgroup: "/some/path", Container: hex64, V1Cgroups: V1Cgroups{MemoryCgroup: "/docker/" + hex64}}), "got %+v, %v", who, err)
 	}
 	n := table.Timeouts()
 	assert.Check(t, n == 2*concurrent && table.gate.Stuck() == 1,

@@ -56,8 +56,12 @@ type Identity struct {
 	Title     string // what the process calls itself, see title; "": as its first thread is named
 	Cgroup    string // cgroup v2 path; "/" is the root
 	Container string // id or name from the cgroup path; "": none
-	// CPU and memory cgroups on cgroup v1; "": none.
-	CPUCgroup, MemoryCgroup string
+	V1Cgroups
+}
+
+// V1Cgroups are those of cgroup v1 by what they limit: CPU time, memory, block I/O; "": none.
+type V1Cgroups struct {
+	CPUCgroup, MemoryCgroup, IOCgroup string
 }
 
 // Table caches identities and cgroup paths. It is safe for concurrent use.

@@ -49,14 +49,14 @@ func (o *openTask) read() (Task, error) {
 	if err != nil {
 		return task, nil //nolint:nilerr // without it the rest is still worth something
 	}
-	cpu, memory := clean(v1Cgroup(text, "cpu"), maxCmdline), clean(v1Cgroup(text, "memory"), maxCmdline)
-	if cpu == "" && memory == "" {
+	v1 := v1Cgroups(text)
+	if v1 == (V1Cgroups{}) {
 		return task, nil // they are of v2
 	}
 	// An exiting task has left its cgroups and shows the root.
 	now, err := stateOf(func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
 	if err == nil && !now.exiting {
-		task.CPUCgroup, task.MemoryCgroup = cpu, memory
+		task.V1Cgroups = v1
 	}
 	return task, nil //nolint:nilerr // as above
 }

@@ -149,10 +149,10 @@ func (t *Table) taskHere(o *openTask, cmdlines map[Started]string) (Task, error)
 		defer dir.Close()
 	}
 	if who, err := t.identityHere(task.PID, dir, now, cmdlines); err == nil {
-		cpu, memory := task.CPUCgroup, task.MemoryCgroup
+		v1 := task.V1Cgroups
 		task.Identity = who
-		if cpu != "" || memory != "" { // otherwise it is exiting, and has left them
-			task.CPUCgroup, task.MemoryCgroup = cpu, memory
+		if v1 != (V1Cgroups{}) { // otherwise it is exiting, and has left them
+			task.V1Cgroups = v1
 		}
 	}
 	return task, nil

@@ -144,6 +144,7 @@ func (c *copier) module(name string) string {
 // value is a word of a setting of the kernel or of a cgroup that names nobody: a number, or one
 // of the choices that kernels have.
 var value = regexp.MustCompile(`^(?:-?\d+(?:[-,:]\d+)*|max|default|[rw](?:bps|iops)=(?:max|\d+)|` +
+	`target=\d+|enable=[01]|ctrl=(?:auto|user)|(?:[rw](?:pct|lat)|min|max)=\d+(?:\.\d+)?|` +
 	`\[?(?:always|madvise|never|defer|defer\+madvise|none|mq-deadline|kyber|bfq)\]?|` +
 	`intel_idle|acpi_idle|haltpoll|performance|powersave|schedutil|ondemand|conservative|userspace)$`)
 

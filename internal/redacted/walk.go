@@ -97,7 +97,7 @@ func (c *copier) named(s, key string) string {
 		return c.commandLine(s)
 	case "title":
 		return c.title(s)
-	case "cgroup", "cpu_cgroup", "memory_cgroup":
+	case "cgroup", "cpu_cgroup", "memory_cgroup", "io_cgroup":
 		return c.cgroup(s)
 	case "container", "container_name", "image", "unit", "pod", "pod_uid", "namespace":
 		return c.p.Name(redact.Places, s)

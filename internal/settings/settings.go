@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -22,6 +23,8 @@ import (
 // Limits of one reading.
 const (
 	maxValue   = 256 // bytes of a value
+	maxStat    = 4096
+	maxNumber  = 21
 	maxDisks   = 32
 	maxCPUs    = 256
 	maxCgroups = 128 // with those above them
@@ -87,23 +90,39 @@ func Kernel(proc, sys string, disks []string, cpus []int) map[string]string {
 }
 
 // Paths are the cgroups of one task: that of v2, and where controllers are those of v1, theirs.
-type Paths struct{ V2, CPU, Memory string }
+type Paths struct{ V2, CPU, Memory, IO string }
 
 // groupFiles are read for each cgroup, and those above it, by controller: "" is v2.
 var groupFiles = map[string][]string{
-	"":       {"cpu.max", "cpu.weight", "memory.high", "memory.max", "memory.min", "memory.low", "io.max", "io.weight", "pids.max"},
+	"": {
+		"cpu.max", "cpu.weight", "memory.current", "memory.high", "memory.max", "memory.min", "memory.low",
+		"io.max", "io.weight", "io.latency", "pids.max",
+	},
 	"cpu":    {"cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares"},
-	"memory": {"memory.limit_in_bytes", "memory.soft_limit_in_bytes"},
+	"memory": {"memory.usage_in_bytes", "memory.limit_in_bytes", "memory.soft_limit_in_bytes"},
+	"blkio": {
+		"blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device",
+		"blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device",
+	},
 }
+
+// rootFiles are read once, in the root of cgroup v2: they are of disks.
+var rootFiles = []string{"io.cost.qos"}
+
+// throttled is what is read from cpu.stat of each cgroup that has a quota of CPU time.
+const throttled = "nr_throttled"
 
 // Cgroups reads what limits tasks: of their cgroups, in order, and of those above them, as far
 // as 128 cgroups and the time permit.
 func Cgroups(proc string, tasks []Paths, limit time.Duration) []Group {
 	mounts := cgroupMounts(proc)
 	r := groupReader{until: time.Now().Add(limit), known: map[string]map[string]string{}, done: map[[2]string]bool{}}
+	if root := mounts[""]; root != "" && len(tasks) > 0 {
+		r.readRoot(root)
+	}
 	for i := range tasks {
 		t := &tasks[i]
-		for _, c := range []struct{ controller, path string }{{"", t.V2}, {"cpu", t.CPU}, {"memory", t.Memory}} {
+		for _, c := range []struct{ controller, path string }{{"", t.V2}, {"cpu", t.CPU}, {"memory", t.Memory}, {"blkio", t.IO}} {
 			if root := mounts[c.controller]; root != "" && c.path != "" {
 				r.read(root, c.controller, c.path)
 			}
@@ -139,26 +158,70 @@ func (r *groupReader) read(root, controller, at string) {
 			return
 		}
 		r.done[[2]string{controller, at}] = true
+		in := func(name string) string { return strings.TrimPrefix(at, "/") + "/" + name }
 		for _, name := range groupFiles[controller] {
-			f, err := dir.Open(strings.TrimPrefix(at, "/") + "/" + name)
-			if err != nil {
-				continue
-			}
-			v, ok := readOpen(f)
-			if !ok {
-				continue
-			}
-			if r.known[at] == nil {
-				r.known[at] = map[string]string{}
-				r.order = append(r.order, at)
-			}
-			r.known[at][name] = v
+			r.add(dir, at, name, in(name))
+		}
+		if limited(r.known[at]) {
+			r.addCount(dir, at, in("cpu.stat"))
 		}
 	}
 }
 
-// cgroupMounts returns where the whole hierarchies of v2 (""), and of the controllers cpu and
-// memory of v1, are mounted.
+// readRoot reads what is set for disks in the root of a hierarchy of v2.
+func (r *groupReader) readRoot(root string) {
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return
+	}
+	defer func() { _ = dir.Close() }()
+	for _, name := range rootFiles {
+		r.add(dir, "/", name, name)
+	}
+}
+
+// add adds what a file says, if it is there.
+func (r *groupReader) add(dir *os.Root, at, name, file string) {
+	f, err := dir.Open(file)
+	if err != nil {
+		return
+	}
+	if v, ok := readOpen(f); ok {
+		r.note(at, name, v)
+	}
+}
+
+func (r *groupReader) note(at, name, value string) {
+	if r.known[at] == nil {
+		r.known[at] = map[string]string{}
+		r.order = append(r.order, at)
+	}
+	r.known[at][name] = value
+}
+
+// limited reports whether a cgroup has a quota of CPU time.
+func limited(files map[string]string) bool {
+	v2, v1 := files["cpu.max"], files["cpu.cfs_quota_us"]
+	return v2 != "" && !strings.HasPrefix(v2, "max") || v1 != "" && !strings.HasPrefix(v1, "-")
+}
+
+// addCount adds how often a cgroup has used up its quota, from its cpu.stat.
+func (r *groupReader) addCount(dir *os.Root, at, file string) {
+	f, err := dir.Open(file)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, maxStat))
+	for lines.Scan() {
+		if n, ok := strings.CutPrefix(lines.Text(), throttled+" "); ok && len(n) < maxNumber {
+			r.note(at, throttled, n)
+		}
+	}
+}
+
+// cgroupMounts returns where the whole hierarchies of v2 (""), and of controllers of v1, are
+// mounted.
 func cgroupMounts(proc string) map[string]string {
 	out := map[string]string{}
 	err := linux.MountsOf(filepath.Join(proc, "self/mountinfo"), func(m *linux.Mount) {
@@ -167,8 +230,8 @@ func cgroupMounts(proc string) map[string]string {
 		case m.Type == "cgroup2":
 			out[""] = m.Point
 		case m.Type == "cgroup":
-			for _, c := range []string{"cpu", "memory"} {
-				if slices.Contains(strings.Split(m.Options, ","), c) {
+			for c := range groupFiles {
+				if c != "" && slices.Contains(strings.Split(m.Options, ","), c) {
 					out[c] = m.Point
 				}
 			}

@@ -69,10 +69,16 @@ func TestCgroups(t *testing.T) {
 	write(t, filepath.Join(root, "a/b/memory.max"), "max\n")
 	write(t, filepath.Join(filepath.Dir(root), "cpu.max"), "1 1\n")
 	defer os.Remove(filepath.Join(filepath.Dir(root), "cpu.max"))
+	write(t, filepath.Join(root, "a/cpu.stat"), "nr_periods 7\nnr_throttled 5\nthrottled_usec 9\n")
+	write(t, filepath.Join(root, "a/b/cpu.stat"), "nr_throttled 6\n")
+	write(t, filepath.Join(root, "a/io.latency"), "7:0 target=5000\n")
+	write(t, filepath.Join(root, "io.cost.qos"), "7:0 enable=1 ctrl=auto\n")
 	got := Cgroups(proc, []Paths{{V2: "/a/b", CPU: "/x"}, {V2: "/a/b"}, {V2: "/../"}, {V2: "/../../etc"}, {V2: "a"}, {V2: "/" + strings.Repeat("x/", 4000)}}, time.Second)
-	assert.Assert(t, len(got) == 2, "%+v", got)
-	assert.Check(t, got[0].Cgroup == "/a/b" && got[0].Limits["cpu.max"] == "max 100000" && got[0].Limits["memory.max"] == "max", "%+v", got)
-	assert.Check(t, got[1].Cgroup == "/a" && got[1].Limits["cpu.max"] == "50000 100000", "%+v", got)
+	assert.DeepEqual(t, got, []Group{
+		{"/", map[string]string{"io.cost.qos": "7:0 enable=1 ctrl=auto"}},
+		{"/a/b", map[string]string{"cpu.max": "max 100000", "memory.max": "max"}}, // what it has no quota for is not counted
+		{"/a", map[string]string{"cpu.max": "50000 100000", "nr_throttled": "5", "io.latency": "7:0 target=5000"}},
+	})
 }
 
 // TestManyCgroups: no more than the limit are read, however many there are.

@@ -12,6 +12,7 @@ import (
 // References is what records name by number.
 type References struct {
 	TIDs      []int         // tasks, without idle ones
+	First     []int         // those of them that matter most, where time is short; set by the caller
 	Files     map[int][]int // file descriptors in system calls, by process
 	Functions []uint64      // of timers and of work
 	Frames    []uint64      // of stacks in the kernel
@@ -75,7 +76,8 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 // Without returns the references that are not in other.
 func (r *References) Without(other *References) References {
 	out := References{
-		TIDs: without(r.TIDs, other.TIDs), Functions: without(r.Functions, other.Functions), Frames: without(r.Frames, other.Frames),
+		First: r.First,
+		TIDs:  without(r.TIDs, other.TIDs), Functions: without(r.Functions, other.Functions), Frames: without(r.Frames, other.Frames),
 		User: without(r.User, other.User), Callers: without(r.Callers, other.Callers), Devices: without(r.Devices, other.Devices),
 		Scaled: without(r.Scaled, other.Scaled),
 	}

@@ -15,13 +15,13 @@ func endedScenarios() []scenario {
 	return []scenario{
 		{
 			name: "signals", rule: reply,
-			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server", advice: "It is CPU time of scn-server"},
 		},
-		{name: "frozen-sleep", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-freezer", advice: anyAdvice}, prepare: withFreezer},
+		{name: "frozen-sleep", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-freezer"}, prepare: withFreezer},
 		{
 			name: "deadline", rule: trackWakeup,
 			want: want{causes: only(explain.Limited), by: "SCHED_DEADLINE", says: "its own runtime", advice: "sched_runtime", within: 5 * time.Millisecond},
 		},
-		{name: "time-limit", rule: trackSyscall("poll"), want: want{causes: only(explain.Timer), by: "timer", says: "its own time limit", advice: anyAdvice}},
+		{name: "time-limit", rule: trackSyscall("poll"), want: want{causes: only(explain.Timer), by: "timer", says: "its own time limit"}},
 	}
 }

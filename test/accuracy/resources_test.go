@@ -39,6 +39,9 @@ func (s *resources) withDisk(read, write, sync time.Duration) func(*testing.T, *
 	}
 }
 
+// diskServer is what is advised where the slow disk is in the way: the process that its file is of.
+const diskServer = "as its worker waited for exe"
+
 // withFiles hands it a directory of the file system on it.
 func (s *resources) withFiles(read, write, sync time.Duration) func(*testing.T, *round) {
 	return func(t *testing.T, r *round) {
@@ -79,6 +82,23 @@ func withQuota(t *testing.T, r *round) {
 	g := provoke.NewCgroup(t, "cpu")
 	provoke.Quota(t, g, 100*time.Millisecond)
 	r.argument = g.Dir
+}
+
+// withQuotaAbove has it in a cgroup whose quota is not used up, below one whose quota others of
+// it use up as well.
+func withQuotaAbove(t *testing.T, r *round) {
+	outer := provoke.NewNamedCgroup(t, "cpu", provoke.CgroupName("outer"))
+	provoke.Quota(t, outer, 100*time.Millisecond)
+	below := func(name string) *provoke.Cgroup {
+		if outer.V2 {
+			outer.Set(t, "", "cgroup.subtree_control", "+cpu")
+		}
+		return provoke.NewNamedCgroup(t, "cpu", provoke.CgroupName("outer")+"/"+name)
+	}
+	inner := below("inner")
+	provoke.Quota(t, inner, time.Second) // the same share, but more than the program takes in its time
+	r.argument = inner.Dir
+	r.env = []string{"SCENARIO_QUOTA=" + outer.Dir, "SCENARIO_SIBLING=" + below("sibling").Dir}
 }
 
 // withWeight lets the program's ordinary tasks go before nearly all that others

@@ -72,11 +72,23 @@ func scenarios(shared *resources) []scenario {
 			name: "pinned", rule: trackWakeup,
 			want: want{
 				causes: only(explain.Misplaced), by: "scn-equal", many: true,
-				parts: []explain.Cause{explain.Misplaced, explain.Runnable}, advice: anyAdvice,
+				parts: []explain.Cause{explain.Misplaced, explain.Runnable}, advice: "taskset -cp",
 			},
 			prepare: withWeight,
 		},
 		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu"), advice: " (now "}, prepare: withQuota},
+		{
+			name: "quota-above", rule: trackWakeup, prepare: withQuotaAbove,
+			want: want{causes: only(explain.Throttled), by: provoke.CgroupName("outer"), says: provoke.CgroupName("outer") + " (cpu.", advice: "outer (now "},
+		},
+		{
+			name: "idle-policy", rule: trackWakeup, prepare: withWeight,
+			want: want{causes: only(explain.Runnable), by: "scn-hog", says: "which goes before SCHED_IDLE", advice: "v-idle-policy"},
+		},
+		{ // only where nobody is in a cgroup with the controller of CPU time
+			name: "autogroup", rule: trackWakeup, rare: true,
+			want: want{causes: only(explain.Runnable), by: "scn-hog", says: "of another session", advice: "/autogroup lets the first one's go before"},
+		},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX", advice: "Spread the packets over more CPUs"}, prepare: withLongSoftirq},
 		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX", advice: "Spread the packets over more CPUs"}},
 		{
@@ -119,12 +131,12 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "postgres", rule: trackSyscall("read"),
-			want:    want{causes: only(explain.Task), by: "postgres", root: explain.BlockDevice, rootBy: "loop", advice: "it is a file"},
+			want:    want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", advice: diskServer},
 			prepare: shared.withPostgres,
 		},
 		{
 			name: "child", rule: trackSyscall("wait4"),
-			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: "It is CPU time of scn-child"},
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child", advice: "It was CPU time of scn-child"},
 		},
 		{
 			name: "network", rule: trackSyscall("recvfrom"),
@@ -133,7 +145,7 @@ func scenarios(shared *resources) []scenario {
 		{name: "timer", rule: trackSyscall("clock_nanosleep"), want: want{causes: only(explain.Timer), by: "timer"}},
 		{
 			name: "slow-disk", rule: trackSyscall("pread64"),
-			want:    want{causes: only(explain.BlockDevice), by: "loop", advice: "it is a file"},
+			want:    want{causes: only(explain.BlockDevice), by: "loop", root: explain.Timer, rootBy: "timer", advice: diskServer},
 			prepare: shared.withDisk(40*time.Millisecond, 0, 0),
 		},
 		{
@@ -143,7 +155,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "journal", rule: trackSyscall("fsync"),
-			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.BlockDevice, rootBy: "loop", says: "in jbd2_log_wait_commit", advice: "it is a file"},
+			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.Timer, rootBy: "timer", says: "in jbd2_log_wait_commit", advice: diskServer},
 			prepare: shared.withFiles(0, 12*time.Millisecond, 12*time.Millisecond),
 		},
 		{
@@ -156,7 +168,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{
 			name: "work-queue", rule: trackSyscall("sync_file_range"),
-			want:    want{causes: only(explain.WorkQueue), by: "ext4_end_io_rsv_work", advice: anyAdvice},
+			want:    want{causes: only(explain.WorkQueue), by: "ext4_end_io_rsv_work", advice: "check why ext4_end_io_rsv_work takes so long"},
 			prepare: shared.withLongWork,
 		},
 		{

@@ -23,7 +23,7 @@ func diskScenarios(shared *resources) []scenario {
 	return []scenario{
 		{
 			name: "bulk-io", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, 3*time.Millisecond, 0),
-			want: want{causes: only(explain.BlockQueue), by: "scn-writer", pattern: explain.BulkIO, advice: anyAdvice},
+			want: want{causes: only(explain.BlockQueue), by: "scn-writer", pattern: explain.BulkIO, advice: "Limit what scn-writer"},
 		},
 		{ // the read gets no place in the queue at first, and then is behind others
 			name: "full-queue", rule: trackSyscall("pread64"), prepare: shared.withShortQueue,
@@ -31,32 +31,32 @@ func diskScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "writeback", rule: trackSyscall("pread64"), prepare: shared.withFiles(0, time.Millisecond, 0),
-			want: want{causes: only(explain.BlockQueue), by: "kworker/", pattern: explain.WritebackStorm, advice: anyAdvice},
+			want: want{causes: only(explain.BlockQueue), by: "kworker/", pattern: explain.WritebackStorm, advice: "Have less dirty at once: vm.dirty_background_bytes (now "},
 		},
 		{
 			name: "checkpoint", rule: trackSyscall("pread64"), long: true, prepare: shared.withTablespace,
-			want: want{causes: only(explain.BlockQueue), by: "postgres", pattern: explain.CheckpointStorm, advice: anyAdvice},
+			want: want{causes: only(explain.BlockQueue), by: "postgres", pattern: explain.CheckpointStorm, advice: "checkpoint_completion_target"},
 		},
 		{
 			name: "reclaim-storm", rule: trackSyscall("madvise"), prepare: shared.withLittleMemory,
-			want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), pattern: explain.ReclaimStorm, advice: anyAdvice},
+			want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory"), pattern: explain.ReclaimStorm, advice: " (now 33554432)"},
 		},
 		{
 			name: "async-io", rule: trackSyscall("io_getevents"), prepare: shared.withDisk(40*time.Millisecond, 0, 0),
-			want: want{causes: only(explain.BlockDevice), by: "loop", advice: anyAdvice},
+			want: want{causes: only(explain.BlockDevice), by: "loop", advice: diskServer},
 		},
 		{
 			name: "row-lock", rule: trackSyscall("read"), prepare: shared.withPostgresOnly,
-			want: want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", says: "scn-holder", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "postgres", root: explain.Timer, rootBy: "timer", says: "scn-holder"},
 		},
 		{
 			name: "log-lock", comm: "postgres", prepare: shared.withPostgres,
 			rule: "track: syscall\n    attach: all\n    stacks: [user], syscall: [futex]",
-			want: want{causes: only(explain.Locked), by: "postgres", root: explain.BlockDevice, rootBy: "loop", says: "a mutex", advice: anyAdvice},
+			want: want{causes: only(explain.Locked), by: "postgres", root: explain.Timer, rootBy: "timer", says: "a mutex", advice: "while it holds a mutex. loop"},
 		},
 		{
 			name: "redis-script", rule: trackSyscall("read"), prepare: withRedis,
-			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client", advice: anyAdvice, does: true},
+			want: want{causes: only(explain.Task), by: "redis-server", root: explain.Running, rootBy: "redis-server", says: "scn-client", advice: "It is CPU time of redis-server", does: true},
 		},
 		{
 			name: "prefork", rule: trackSyscall("read"), prepare: withWorkers("shared"),
@@ -68,7 +68,7 @@ func diskScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "nginx-disk", rule: trackSyscall("read"), prepare: shared.withNginx,
-			want: want{causes: only(explain.Task), by: "nginx", root: explain.BlockDevice, rootBy: "loop", advice: anyAdvice},
+			want: want{causes: only(explain.Task), by: "nginx", root: explain.Timer, rootBy: "timer", advice: diskServer},
 		},
 	}
 }

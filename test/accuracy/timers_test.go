@@ -20,36 +20,45 @@ import (
 // protocol, of a limit, or of a wait that is repeated.
 func timerScenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
-	tcp := func(call, says string) (string, want) {
-		return trackSyscall(call), want{causes: only(explain.ProtocolTimer), by: "TCP", says: says, advice: anyAdvice}
+	tcp := func(call, says, advice string) (string, want) {
+		return trackSyscall(call), want{causes: only(explain.ProtocolTimer), by: "TCP", says: says, advice: advice}
 	}
 	var list []scenario
 	add := func(name string, rule string, w want, prepare func(*testing.T, *round)) {
 		list = append(list, scenario{name: name, rule: rule, want: w, prepare: prepare})
 	}
-	rule, w := tcp("connect", "TCP sent the SYN again")
+	rule, w := tcp("connect", "TCP sent the SYN again", "The SYN was lost or not answered")
 	add("syn-again", rule, w, nil)
-	rule, w = tcp("connect", "accept queue")
+	rule, w = tcp("connect", "accept queue", "at most net.core.somaxconn (now ")
 	add("syn-twice", rule, w, nil)
-	rule, w = tcp("read", "TCP sent data again")
+	rule, w = tcp("read", "TCP sent data again", "ss -ti")
 	add("data-again", rule, w, nil)
-	rule, w = tcp("sendto", "zero-window probe")
+	rule, w = tcp("sendto", "zero-window probe", "The peer does not read")
 	add("window-probe", rule, w, nil)
-	rule, w = tcp("close", "TCP sent a delayed acknowledgement")
+	rule, w = tcp("close", "TCP sent a delayed acknowledgement", "ss -ti")
 	add("linger", rule, w, nil)
 	add("delayed-ack", trackSyscall("read"),
-		want{causes: only(explain.Task), by: "scn-server", root: explain.ProtocolTimer, rootBy: "TCP", says: "delayed acknowledgement", advice: anyAdvice}, nil)
+		want{causes: only(explain.Task), by: "scn-server", root: explain.ProtocolTimer, rootBy: "TCP", says: "delayed acknowledgement"}, nil)
 	add("slow-reader", trackSyscall("sendto"),
-		want{causes: only(explain.Task), by: "scn-reader", root: explain.Timer, rootBy: "timer", advice: anyAdvice}, nil)
-	add("io-limit", trackSyscall("pread64"), want{causes: only(explain.Limited), by: "cgroup", says: "io.max", advice: anyAdvice}, shared.withFewReads)
-	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages", advice: anyAdvice}, shared.withFewDirtyPages)
-	list = append(list, scenario{name: "rt-limit", rule: trackWakeup, rare: true, want: want{causes: only(explain.Limited), by: "rt", says: "sched_rt_runtime_us", advice: anyAdvice}})
+		want{causes: only(explain.Task), by: "scn-reader", root: explain.Timer, rootBy: "timer"}, nil)
+	add("io-limit", trackSyscall("pread64"), want{
+		causes: only(explain.Limited), by: provoke.CgroupName(provoke.IOController()), says: "io.max", advice: " (now ",
+	}, shared.withFewReads)
+	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages", advice: "vm.dirty_ratio (now "}, shared.withFewDirtyPages)
+	list = append(list, scenario{
+		name: "wbt", rule: trackSyscall("sync_file_range"), prepare: shared.withFiles(0, 5*time.Millisecond, 0),
+		want: want{
+			causes: only(explain.BlockQueue), by: "scn-writer", many: true, within: 10 * time.Millisecond,
+			says: "writeback throttling of loop", advice: "raise wbt_lat_usec of loop",
+		},
+	})
+	list = append(list, scenario{name: "rt-limit", rule: trackWakeup, rare: true, want: want{causes: only(explain.Limited), by: "rt", says: "sched_rt_runtime_us", advice: "kernel.sched_rt_runtime_us (now "}})
 	// The only rule that sees all of it.
 	turns := fmt.Sprintf("track: pair\n    entry: uprobe:%[1]s:take_turn\n    exit: uretprobe:%[1]s:take_turn\n    key: tid", built.program)
-	add("timed-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", advice: anyAdvice}, nil)
+	add("timed-turns", turns, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", advice: "It is CPU time of scn-holder"}, nil)
 	turns = "track: pair\n    entry: tracepoint:syscalls:sys_exit_clock_nanosleep\n    exit: tracepoint:syscalls:sys_enter_getpgid\n    key: tid"
 	add("python-turns", turns, want{
-		causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", pattern: explain.InterpreterLock, advice: anyAdvice,
+		causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", pattern: explain.InterpreterLock, advice: "kept the interpreter",
 	}, withPython)
 	return list
 }

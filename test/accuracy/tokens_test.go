@@ -27,32 +27,32 @@ func requestScenarios(shared *resources) []scenario {
 			name: "req-own-lock", rule: trackSyscall("futex"),
 			want: want{
 				causes: only(explain.Locked), by: "scn-holder", root: explain.Running, rootBy: "scn-holder",
-				request: "checkout", own: true, advice: anyAdvice,
+				request: "checkout", own: true, advice: "It is CPU time of scn-holder",
 			},
 		},
 		{
 			name: "req-lock", rule: trackSyscall("futex"),
 			want: want{
-				causes: only(explain.Locked), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", request: "report", advice: anyAdvice,
+				causes: only(explain.Locked), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", request: "report", advice: "It is CPU time of scn-holder",
 			},
 		},
 		{
 			name: "req-work", rule: trackSyscall("write"), prepare: withLongRefresh,
 			want: want{
-				causes: only(explain.WorkQueue), by: "refresh_vm_stats", request: "report", says: "queued by scn-reporter", advice: anyAdvice,
+				causes: only(explain.WorkQueue), by: "refresh_vm_stats", request: "report", says: "queued by scn-reporter", advice: "check why refresh_vm_stats takes so long",
 			},
 		},
 		{
 			name: "req-pool", rule: "track: activity, name: [checkout]", comm: "scn-main",
 			want: want{
 				causes: only(explain.Task), by: "scn-worker", root: explain.Running, rootBy: "scn-worker", request: "report",
-				says: "Through 2 threads, at last scn-worker ", advice: anyAdvice,
+				says: "Through 2 threads, at last scn-worker ", advice: "It is CPU time of scn-worker",
 			},
 		},
 		{
 			name: "req-evicted", rule: trackSyscall("pread64"), prepare: shared.withNeighbour,
 			want: want{
-				causes: only(explain.BlockDevice), by: "loop", request: "report", says: ", for a page that scn-reporter ", evicted: true, advice: anyAdvice,
+				causes: only(explain.BlockDevice), by: "loop", request: "report", says: ", for a page that scn-reporter ", evicted: true, advice: diskServer,
 			},
 		},
 		{

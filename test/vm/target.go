@@ -67,6 +67,7 @@ var modules = []module{
 	{name: "null_blk", params: "nr_devices=1 gb=1 irqmode=2 completion_nsec=20000000"},
 	{name: "loop"},
 	{name: "fuse"},
+	{name: "nbd", byTest: true},
 	{name: "kvm_amd", byTest: true, arch: x86}, // the emulator has what it needs, but for real-time kernels
 }
 

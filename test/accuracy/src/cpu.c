@@ -5,9 +5,12 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,6 +159,101 @@ static void nice_hog(void)
 	most();
 }
 
+static void want_cpu_if_idle(struct actor *actor)
+{
+	struct sched_param param = {0};
+
+	need(sched_setscheduler(0, SCHED_IDLE, &param) == 0, "become SCHED_IDLE");
+	want_cpu(actor);
+}
+
+/* An ordinary task comes to a CPU on which one runs that hardly runs beside such. */
+static void idle_policy(void)
+{
+	struct actor hog = {.comm = "scn-hog", .cpu = cpu, .act = spin_from_due};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .act = want_cpu_if_idle};
+
+	prepare();
+	start(&hog);
+	sleep_until(due - 20 * MSEC);
+	start(&victim);
+	join(&hog);
+	join(&victim);
+	truth.culprit = hog.tid;
+	truth.part = overlap(&noted[0], truth.start, truth.end);
+	most();
+}
+
+/* What processes of other sessions share with the one that began. */
+static struct sessions {
+	struct truth truth;
+	struct stretches noted;
+	volatile pid_t victim, hog;
+	volatile bool done;
+} *sessions;
+
+/* A process in a session of its own, with a nice value of that for other sessions. */
+static void in_session(const char *comm, int nice, const char *group_nice, void (*body)(void))
+{
+	struct sched_param param = {0};
+	pid_t pid = fork();
+
+	need(pid >= 0, "fork");
+	if (pid != 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	need(setsid() > 0, "begin a session");
+	put("/proc/self", "autogroup", group_nice);
+	name_thread(comm);
+	pin_thread(cpu);
+	need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
+	need(setpriority(PRIO_PROCESS, 0, nice) == 0, "set a nice value");
+	body();
+	for (;;)
+		pause();
+}
+
+static void victim_of_session(void)
+{
+	sessions->victim = getpid();
+	want_cpu(NULL);
+	name_thread("scn-idle");
+	sessions->truth = truth;
+	sessions->done = true;
+}
+
+static void hog_of_session(void)
+{
+	sessions->hog = getpid();
+	exactly(due - 2 * MSEC);
+	spin_noting(&sessions->noted, until);
+}
+
+/* The victim has the best nice value, and its session the worst. */
+static void autogroup(void)
+{
+	sessions = mmap(NULL, sizeof(*sessions), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(sessions != MAP_FAILED, "shared memory");
+	if (access("/proc/self/autogroup", W_OK) != 0) {
+		truth.spoilt = "this kernel has no autogroups";
+		return;
+	}
+	prepare();
+	in_session("scn-hog", 0, "0", hog_of_session);
+	sleep_until(due - 20 * MSEC);
+	in_session(victim_comm, -20, "19", victim_of_session);
+	sleep_until(until);
+	while (!sessions->done && now() < until + 3 * LONG)
+		usleep(200);
+	truth = sessions->truth;
+	truth.culprit = sessions->hog;
+	truth.part = overlap(&sessions->noted, truth.start, truth.end);
+	if (!sessions->done || truth.spoilt)
+		truth.spoilt = "the victim was not kept off its CPU by one alone"; /* the text is the child's */
+	else
+		most();
+}
+
 static void spin_all_the_time(struct actor *actor)
 {
 	sleep_until(due);
@@ -250,7 +348,7 @@ static void pinned(void)
 }
 
 const struct scenario cpu_scenarios[] = {
-	{"rt-hog", rt_hog},	{"forker", forker},	      {"work-item", work_item},
-	{"nice-hog", nice_hog}, {"many-equals", many_equals}, {"pinned", pinned},
-	{NULL, NULL},
+	{"rt-hog", rt_hog},	      {"forker", forker},	    {"work-item", work_item},
+	{"nice-hog", nice_hog},	      {"many-equals", many_equals}, {"pinned", pinned},
+	{"idle-policy", idle_policy}, {"autogroup", autogroup},	    {NULL, NULL},
 };

@@ -9,10 +9,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -36,14 +38,14 @@ static void enter_cgroup(void)
 	put(argument, "cgroup.procs", pid);
 }
 
-/* For how long the cgroup was not let run, by the kernel's own account. */
-static uint64_t throttled(void)
+/* For how long a cgroup was not let run, by the kernel's own account. */
+static uint64_t throttled_in(const char *group)
 {
 	unsigned long long ns = 0, us = 0;
 	char path[512], line[128];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s/cpu.stat", argument);
+	snprintf(path, sizeof(path), "%s/cpu.stat", group);
 	f = fopen(path, "re");
 	need(f, path);
 	while (fgets(line, sizeof(line), f)) {
@@ -52,6 +54,14 @@ static uint64_t throttled(void)
 	}
 	fclose(f);
 	return ns ? ns : 1000 * us;
+}
+
+/* The same of the one whose quota is used up. */
+static uint64_t throttled(void)
+{
+	const char *above = getenv("SCENARIO_QUOTA");
+
+	return throttled_in(above ? above : argument);
 }
 
 /* Runs in a cgroup that may run a tenth of the time. */
@@ -79,6 +89,34 @@ static void quota(void)
 	enter_cgroup();
 	start(&victim);
 	join(&victim);
+}
+
+/* Others of the cgroup above use up its quota, while the victim's own cgroup still has some. */
+static void quota_above(void)
+{
+	const char *sibling = getenv("SCENARIO_SIBLING");
+
+	if (!sibling)
+		die("this scenario wants SCENARIO_SIBLING");
+	pid_t pid = fork();
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		struct sched_param param = {0};
+
+		need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread("scn-sibling");
+		pin_thread(other);
+		need(setpriority(PRIO_PROCESS, 0, -20) == 0, "set a nice value");
+		put(sibling, "cgroup.procs", "0");
+		for (;;)
+			;
+	}
+	quota();
+	kill(pid, SIGKILL);
+	need(waitpid(pid, NULL, 0) == pid, "wait for a child");
+	if (throttled_in(argument) > 0)
+		truth.spoilt = "its own quota was used up as well";
 }
 
 /* What this thread has had of its CPU: the kernel leaves out what the hypervisor says that it took. */
@@ -396,6 +434,7 @@ const struct scenario held_scenarios[] = {
 	{"frozen", frozen},
 	{"softirq", softirq},
 	{"irqs-off", irqs_off},
+	{"quota-above", quota_above},
 	{"steal", steal},
 	{NULL, NULL},
 };

@@ -425,6 +425,54 @@ static void dirty_pages(void)
 	join(&watcher);
 }
 
+/* Writes pages that are dirty already, apart from each other. */
+static void write_dirty(struct actor *actor)
+{
+	sync_file_range(*(int *)actor->arg, 0, 0,
+			SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
+#define WRITERS 24
+#define EACH 4 /* pages of a writer */
+
+/* So much is on its way to the disk that the kernel lets nobody send more for a while. */
+static void throttled_writeback(void)
+{
+	struct actor watcher = {
+		.comm = "scn-watcher", .cpu = other, .fifo = HIGH, .act = watch_victim, .arg = "rq_qos_wait"};
+	struct actor writers[WRITERS];
+	int files[WRITERS], mine = file_in("mine", PAGE);
+	char name[32], *buf = pages(PAGE);
+
+	for (int i = 0; i < WRITERS; i++) {
+		snprintf(name, sizeof(name), "theirs-%d", i);
+		files[i] = file_in(name, 2 * EACH * PAGE);
+		need(fsync(files[i]) == 0, "fsync"); /* it has its blocks then */
+	}
+	need(fsync(mine) == 0 && pwrite(mine, buf, PAGE, 0) == PAGE, "write");
+	for (int i = 0; i < WRITERS; i++) {
+		for (int j = 0; j < EACH; j++)
+			need(pwrite(files[i], buf, PAGE, 2 * j * PAGE) == PAGE, "write");
+	}
+	for (int i = 0; i < WRITERS; i++) {
+		writers[i] = (struct actor){
+			.comm = "scn-writer", .cpu = other, .fifo = LOW, .act = write_dirty, .arg = &files[i]};
+		start(&writers[i]);
+	}
+	usleep(10 * 1000);
+	become_victim();
+	watching = true;
+	start(&watcher);
+	write_dirty(&(struct actor){.arg = &mine});
+	done();
+	watching = false;
+	for (int i = 0; i < WRITERS; i++)
+		join(&writers[i]);
+	join(&watcher);
+	if (looked < 10 || found * 2 < looked)
+		truth.spoilt = "nobody was held up";
+}
+
 static void want_all(struct actor *actor)
 {
 	(void)actor;
@@ -518,6 +566,7 @@ const struct scenario timer_scenarios[] = {
 	{"window-probe", window_probe},
 	{"io-limit", io_limit},
 	{"dirty-pages", dirty_pages},
+	{"wbt", throttled_writeback},
 	{"timed-turns", timed_turns},
 	{"rt-limit", real_time_limit},
 	{"python-turns", interpreter_lock},

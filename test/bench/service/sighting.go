@@ -5,6 +5,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -65,7 +66,7 @@ func parseStack(data []byte) (frames []string) {
 func off(state byte) bool { return strings.IndexByte("SDItT", state) >= 0 }
 
 // waiting finds every task that waits, but those of this process. One that runs meanwhile, or
-// has ended, is left out: its stack is of no moment.
+// has ended, is left out: it does not wait.
 func waiting(proc string) iter.Seq[*sighting] {
 	return func(yield func(*sighting) bool) {
 		self := strconv.Itoa(os.Getpid())
@@ -81,8 +82,22 @@ func waiting(proc string) iter.Seq[*sighting] {
 	}
 }
 
-// look looks at a task; nil: it does not wait.
-func look(dir string) *sighting {
+// looks is how often a task is looked at that seems to wait and has no stack: it is still on its
+// CPU, about to sleep or just woken, which is soon over.
+const looks = 8
+
+// look looks at a task; nil: it does not wait. One whose stack cannot be read has no frames.
+func look(dir string) (p *sighting) {
+	for range looks {
+		if p = lookOnce(dir); p == nil || len(p.frames) > 0 {
+			return p
+		}
+		runtime.Gosched()
+	}
+	return p
+}
+
+func lookOnce(dir string) *sighting {
 	before, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return nil
@@ -99,8 +114,6 @@ func look(dir string) *sighting {
 	if q, ok := parseStat(after); err != nil || !ok || q.state != p.state {
 		return nil
 	}
-	if p.frames = parseStack(stack); len(p.frames) == 0 {
-		return nil // it ran meanwhile, and cannot be unwound
-	}
+	p.frames = parseStack(stack)
 	return &p
 }

@@ -42,12 +42,16 @@ func (w *waited) share() float64 { return w.known.Seconds() / max(w.all.Seconds(
 // siteTally adds up where tasks wait.
 type siteTally struct {
 	sums    [whoWaitsKinds]waited
+	blind   time.Duration            // of programs and the kernel, without a stack: not known
 	unknown map[string]time.Duration // by stack
 }
 
 // add adds a task that has waited for a time.
 func (t *siteTally) add(p *sighting, of time.Duration) {
 	_, known := waitsites.Wait(p.frames)
+	if len(p.frames) == 0 {
+		t.blind += of
+	}
 	kind := programs
 	if p.kernel {
 		kind = kernelThreads
@@ -73,6 +77,7 @@ func (t *siteTally) print(w io.Writer) {
 	for k, s := range t.sums {
 		fmt.Fprintf(w, "%-28s %12.1f %11.2f%%\n", whoWaitsTitles[k], s.all.Seconds(), 100*s.share())
 	}
+	fmt.Fprintf(w, "of it without a stack, which counts as not known: %.1f s\n", t.blind.Seconds())
 	stacks := slices.SortedFunc(maps.Keys(t.unknown), func(a, b string) int {
 		return int(t.unknown[b] - t.unknown[a])
 	})

@@ -34,7 +34,7 @@ func TestSiteTally(t *testing.T) {
 	assert.ErrorContains(t, tally.check(), "knows 0.00 % of the time of threads of the kernel")
 	var out bytes.Buffer
 	tally.print(&out)
-	for _, want := range []string{"no_such_wait < neither_this\n", "(no stack: x)", "97.03%"} {
+	for _, want := range []string{"no_such_wait < neither_this\n", "(no stack: x)", "97.03%", "without a stack, which counts as not known: 1.0 s"} {
 		assert.Check(t, strings.Contains(out.String(), want), "%s", out.String())
 	}
 	assert.ErrorContains(t, (&siteTally{}).check(), "no task was seen")

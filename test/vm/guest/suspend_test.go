@@ -133,19 +133,21 @@ func napping(t *testing.T, length time.Duration) <-chan nap {
 
 // guestDaemon is the daemon of a test.
 type guestDaemon struct {
-	socket string
-	log    *bytes.Buffer
+	socket, snaps string
+	log           *bytes.Buffer
 }
 
 // startDaemon starts the daemon with rules; it is stopped at the end of the test.
-func startDaemon(t *testing.T, rules string) *guestDaemon {
+func startDaemon(t *testing.T, rules string, flags ...string) *guestDaemon {
 	t.Helper()
 	dir := t.TempDir()
-	d := &guestDaemon{socket: filepath.Join(dir, "s.sock"), log: &bytes.Buffer{}}
+	d := &guestDaemon{socket: filepath.Join(dir, "s.sock"), snaps: filepath.Join(dir, "snaps"), log: &bytes.Buffer{}}
 	file := filepath.Join(dir, "rules.yaml")
 	assert.NilError(t, os.WriteFile(file, []byte(rules), 0o600))
-	cmd := exec.Command("/bin/tailcam", "run", "--rules", file, "--socket-path", d.socket,
-		"--snapshots-dir", filepath.Join(dir, "snaps"), "--snapshots-min-free", "0", "--budget-cpu", "100%")
+	cmd := exec.Command("/bin/tailcam", append([]string{
+		"run", "--rules", file, "--socket-path", d.socket,
+		"--snapshots-dir", d.snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%",
+	}, flags...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = d.log, d.log, []string{"PATH=/bin"}
 	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {

@@ -29,6 +29,14 @@ func TestMain(m *testing.M) {
 		sleeper()
 		os.Exit(0)
 	}
+	if name := os.Getenv(heldEnv); name != "" {
+		held(name)
+		os.Exit(1)
+	}
+	if os.Getenv(nbdEnv) != "" {
+		serveNBD()
+		os.Exit(0)
+	}
 	if os.Getenv(executorEnv) != "" {
 		executor()
 	}
