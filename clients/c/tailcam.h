@@ -634,10 +634,11 @@ static inline uint64_t tailcam_current(struct tailcam *h)
 
 static inline void tailcam_copy_(char *to, size_t size, const char *from)
 {
-	size_t n = from ? strnlen(from, size - 1) : 0;
+	size_t n = 0;
 
-	if (n)
-		memcpy(to, from, n);
+	if (from)
+		for (; n < size - 1 && from[n]; n++)
+			to[n] = from[n];
 	memset(to + n, 0, size - n);
 }
 
