@@ -224,6 +224,7 @@ static void tokens(const char *socket)
 		fprintf(stderr, "%s\n", error);
 		exit(1);
 	}
+	poll(NULL, 0, 500); /* the daemon looks at it for the first time */
 	for (long i = 0; i < rounds; i++) {
 		token = tailcam_token(h, "request");
 		tailcam_switch(h, token);
