@@ -165,8 +165,8 @@ e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd u
 	E2E_UNIT=1 $(REPORT) $(addprefix -part=,$(PART)) -count=1 -timeout 20m -skip '^Test($(INDIFFERENT))' $(E2E_DAEMON)
 
 .PHONY: soak
-soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted for, nothing grows; needs root
-	SOAK=$(or $(TIME),1h) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
+soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted for, nothing grows; needs root (TIMES=3: as many bursts every ten seconds)
+	SOAK=$(or $(TIME),1h) SOAK_TIMES=$(TIMES) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
 
 .PHONY: triggers
 triggers: deps-test ## N=10000 triggers while the target of uploads is down: each is sent once, or counted; needs root

@@ -36,6 +36,8 @@ type deps struct {
 	events func(ctx context.Context, length time.Duration) ([]eventcost.Event, error)
 	// accounts lists what accounts of activities hold, measured for length unless it is 0.
 	accounts func(ctx context.Context, length time.Duration) ([]accounts.Group, error)
+	// relaxTimers, unless nil, executes this program anew (linux.RelaxTimers) or returns.
+	relaxTimers func() error
 	// daemon runs until the context ends.
 	daemon func(ctx context.Context, cfg *config.Config, l *logs.Logs) error
 	// demo provokes latencies and prints what was caught.

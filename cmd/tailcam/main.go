@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/outbox"
 	"github.com/tailcam/tailcam/snapshot/action"
 )
@@ -29,5 +30,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(execute(ctx, newCLI(os.Stdout, os.Stderr, newDeps()), os.Args[1:]))
+	real := newDeps()
+	real.relaxTimers = linux.RelaxTimers
+	os.Exit(execute(ctx, newCLI(os.Stdout, os.Stderr, real), os.Args[1:]))
 }

@@ -76,6 +76,10 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	if err != nil {
 		return configError(err)
 	}
+	var keen error
+	if c.deps.relaxTimers != nil {
+		keen = c.deps.relaxTimers()
+	}
 	cfg.Self = "/proc/self/exe"
 	cfg.Again = func() (config.Config, error) { return config.Load(flags) }
 	without, err := checkPrivileges()
@@ -94,6 +98,9 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	}
 	for _, l := range limited {
 		log.Warn("resource limit is low", zap.String("advice", l))
+	}
+	if keen != nil {
+		log.Warn("timers are as precise as usual, which costs CPU time while there are many outliers", zap.Error(keen))
 	}
 	for _, w := range without {
 		log.Warn("missing capability", zap.String("without", w))

@@ -91,6 +91,7 @@ func newStarter(exe string) (*starter, error) {
 	}
 	go func() {
 		runtime.LockOSThread()
+		_ = linux.SetTimerSlack(linux.LazySlack) // otherwise helpers are as precise as anybody
 		for do := range s.orders {
 			do()
 		}

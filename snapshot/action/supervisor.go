@@ -74,8 +74,9 @@ func supervise(args []string, report *os.File) error {
 	restore := limits.limitData()
 	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
 	go o.listen()
-	// Signal masks and parent-death signals are per thread.
+	// Signal masks, parent-death signals and timer slack are per thread.
 	runtime.LockOSThread()
+	_ = linux.SetTimerSlack(linux.OrdinarySlack) // what the daemon has is not for others' programs
 	dir, err := os.Getwd()
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func TestAction(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	h := newHome(t, "")
-	tell := script(t, h, "tell", `cat >in-$1; env >env-$1; pwd -P >cwd-$1; id -un >user-$1; ls >ls-$1; echo "$2"; echo oops >&2; exit 3`)
+	tell := script(t, h, "tell", `cat >in-$1; env >env-$1; pwd -P >cwd-$1; id -un >user-$1; ls >ls-$1; read slack </proc/self/timerslack_ns; echo "$slack" >slack-$1; echo "$2"; echo oops >&2; exit 3`)
 	hold := script(t, h, "hold", `trap "" TERM; sleep 1000 & echo $! >child; echo $$ >leader; wait; sleep 1000`)
 	quoted := `"two words; $HOME"`
 	writeFile(t, h.rules, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 1h}", "actions:",
@@ -71,6 +71,7 @@ func TestAction(t *testing.T) {
 		given := lines[events.Outlier](t, readText(t, dir, "in-"+who))
 		assert.Assert(t, len(given) == 1 && given[0].Explained != nil && given[0].Explained.Verdict != "",
 			"standard input of %s, without a verdict: %+v", who, given)
+		assert.Check(t, readText(t, dir, "slack-"+who) == "50000\n", "%s has the timers of the daemon", who)
 		given[0].Explained, o.Explained = nil, nil     // the event may have been told before it was explained,
 		given[0].Completed, o.Completed = false, false // and once more when its stacks were named
 		given[0].Cursor, o.Cursor = "", ""             // is of the stream alone

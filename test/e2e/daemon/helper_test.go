@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -131,5 +133,28 @@ func TestHelpersAreNotReported(t *testing.T) {
 	helpers = append(helpers, children(t, d.pid())...)
 	for _, o := range d.events("helpers") {
 		assert.Check(t, !slices.Contains(helpers, strconv.Itoa(o.Task.PID)), "a helper is reported: %+v", o)
+	}
+}
+
+// TestLazyTimers: no thread of the daemon or a helper has the timers of programs in a hurry, with
+// which the runtime of Go wakes each of them every 70 µs while there is work.
+func TestLazyTimers(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("nap", uid, "stacks: [kernel, user]")))
+	naps(t, uid, 5, 10*time.Millisecond, 1)
+	eventually(t, "outliers are told", func() bool { return len(d.events("nap")) == 5 })
+	helpers := children(t, d.pid())
+	assert.Check(t, len(helpers) > 0)
+	for _, pid := range append(helpers, strconv.Itoa(d.pid())) {
+		threads, err := os.ReadDir(filepath.Join("/proc", pid, "task"))
+		assert.NilError(t, err)
+		for _, thread := range threads {
+			slack, err := os.ReadFile(filepath.Join("/proc", thread.Name(), "timerslack_ns"))
+			if os.IsNotExist(err) || errors.Is(err, syscall.ESRCH) {
+				continue // it has ended
+			}
+			assert.Check(t, err == nil && string(slack) == strconv.Itoa(int(linux.LazySlack))+"\n", "thread %s of %s: %q, %v", thread.Name(), pid, slack, err)
+		}
 	}
 }

@@ -22,7 +22,8 @@ const (
 // usage is what the daemon holds of the machine.
 type usage struct{ rss, descriptors, goroutines int }
 
-// TestSoak runs for the duration in SOAK: `make soak`. Latencies are injected, calm and in
+// TestSoak runs for the duration in SOAK: `make soak`; SOAK_TIMES is how many bursts there
+// are in each round. Latencies are injected, calm and in
 // bursts above the limit of outliers, beside load, snapshots and reloads. In the end each is
 // told, limited or counted as lost; and what the daemon holds has not grown.
 func TestSoak(t *testing.T) {
@@ -30,6 +31,11 @@ func TestSoak(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("SOAK"))
 	if err != nil || length <= 0 {
 		t.Skip("runs for as long as SOAK says: make soak TIME=3m")
+	}
+	times := 1
+	if text := os.Getenv("SOAK_TIMES"); text != "" {
+		times, err = strconv.Atoi(text)
+		assert.NilError(t, err, "SOAK_TIMES")
 	}
 	calm, hasty := newUID(), newUID()
 	d := start(t, rulesFile(
@@ -49,7 +55,9 @@ func TestSoak(t *testing.T) {
 			stop = load(t)
 		}
 		inject("calm", calm, 200, 4)
-		inject("hasty", hasty, 900, 16) // 500 may come at once
+		for range times {
+			inject("hasty", hasty, 900, 16) // 500 may come at once
+		}
 		inject("calm", calm, 200, 8)
 		stop()
 		if round%6 == 5 {
