@@ -272,6 +272,27 @@ func (m *Manager) drain(freeze func() (mono uint64, err error)) error {
 	return err
 }
 
+// copyRecords copies the records of a snapshot out of the history, when its turn has come:
+// those of one snapshot at a time.
+func (j *job) copyRecords() {
+	switches := !slices.ContainsFunc(j.meta.Shed, func(p ShedPart) bool { return p.Part == "group sched" })
+	for i := range j.slices {
+		part, c := &j.slices[i], &j.meta.Coverage[i]
+		t := trace.CPU{CPU: part.cpu, Records: part.records(), Discarded: c.Lost + c.Missing}
+		if n := len(part.covered); n > 0 {
+			t.From, t.To = part.covered[0].FromMonoNS, part.covered[n-1].ToMonoNS
+		}
+		c.Records = uint64(len(t.Records))
+		if switches { // else they were not recorded, and nobody kept them from tracers
+			c.SwitchUnseen = trace.Unseen(t.Records, intervals(part.covered))
+		}
+		j.meta.Records += c.Records
+		j.meta.SwitchUnseen += c.SwitchUnseen
+		j.cpus = append(j.cpus, t)
+	}
+	j.slices = nil
+}
+
 func intervals(list []Gap) []trace.Interval {
 	out := make([]trace.Interval, len(list))
 	for i, g := range list {
@@ -296,21 +317,14 @@ func (m *Manager) collect(w *window) job {
 		from := max(w.request.from, w.request.contiguousFrom(m.history.coverage(cpu, w.request.from, w.request.to).covered))
 		part := m.history.slice(cpu, from, w.request.to)
 		c := w.request.coverage(cpu, part.covered, clock)
-		c.Records, c.Lost = uint64(len(part.records)), part.lost
-		c.SwitchUnseen = trace.Unseen(part.records, intervals(part.covered))
+		c.Lost = part.lost
 		j.meta.Coverage = append(j.meta.Coverage, c)
-		j.meta.Records += c.Records
 		j.meta.Lost += c.Lost
-		j.meta.SwitchUnseen += c.SwitchUnseen
+		j.slices = append(j.slices, part)
 		first = min(first, c.FromMonoNS)
-		if len(part.records) > 0 {
-			first = min(first, part.records[0].Time())
+		for _, records := range part.parts {
+			first = min(first, max(from, records[0].Begin()))
 		}
-		t := trace.CPU{CPU: cpu, Records: part.records, Discarded: c.Lost + c.Missing}
-		if n := len(part.covered); n > 0 {
-			t.From, t.To = part.covered[0].FromMonoNS, part.covered[n-1].ToMonoNS
-		}
-		j.cpus = append(j.cpus, t)
 	}
 	if w.request.from > 0 {
 		first = w.request.from
@@ -324,12 +338,6 @@ func (m *Manager) collect(w *window) job {
 		var note string
 		if j.meta.Shed, note = m.opts.Shed(first, w.request.to); note != "" {
 			j.meta.Notes = append(j.meta.Notes, note)
-		}
-	}
-	if slices.ContainsFunc(j.meta.Shed, func(p ShedPart) bool { return p.Part == "group sched" }) {
-		j.meta.SwitchUnseen = 0 // nobody kept them: they were not recorded
-		for i := range j.meta.Coverage {
-			j.meta.Coverage[i].SwitchUnseen = 0
 		}
 	}
 	j.meta.ShortHistory = len(w.request.shortHistories(j.meta.Coverage)) > 0

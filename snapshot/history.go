@@ -174,52 +174,66 @@ func (ct *cpuHistory) mergeChunks() {
 	}
 }
 
-// slice is the history of one CPU within a window.
+// slice is the history of one CPU within a window. It shares the history's records, which do
+// not change: many slices cost no more than the history does.
 type slice struct {
-	records []trace.Record
-	covered []Gap // complete intervals; Missing counts records lost before each one but the first
-	lost    uint64
+	cpu      int
+	from, to uint64
+	parts    [][]trace.Record
+	covered  []Gap // complete intervals; Missing counts records lost before each one but the first
+	lost     uint64
 }
 
-// slice returns the records and coverage of a CPU within [from, to], oldest first: of each
-// interrupt and softirq its entry and its exit, which may be later.
+// slice returns the records and coverage of a CPU within [from, to].
 func (t *history) slice(cpu int, from, to uint64) slice {
 	out := t.coverage(cpu, from, to)
 	ct := t.cpus[cpu]
 	if ct == nil {
 		return out
 	}
-	var parts [][]trace.Record
 	for _, c := range ct.chunks {
 		// Records may be slightly newer than the freeze: a program reads the clock
 		// before it writes.
 		first := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() >= from })
 		end := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() > to })
-		parts = append(parts, c.records[first:max(first, end)])
+		if first < end {
+			out.parts = append(out.parts, c.records[first:end:end])
+		}
 		for i := end; i < len(c.records) && c.records[i].Time()-to <= longestRun; i++ {
 			if c.records[i].Begin() <= to {
-				parts = append(parts, c.records[i:i+1])
+				out.parts = append(out.parts, c.records[i:i+1:i+1])
 			}
 		}
 	}
-	records := slices.Concat(parts...)
-	sortRecords(records)
-	if len(out.covered) > 0 {
-		from = max(from, out.covered[0].FromMonoNS)
-	}
-	out.records = trace.Unfold(records, from)
-	end := sort.Search(len(out.records), func(i int) bool { return out.records[i].Time() > to })
-	out.records = out.records[:end] // without the exits of runs that go on after it
 	return out
+}
+
+// records returns the records of a slice, oldest first: of each interrupt and softirq its
+// entry and its exit, which may be later.
+func (s *slice) records() []trace.Record {
+	var list []trace.Record
+	if len(s.parts) == 1 {
+		list = s.parts[0]
+	} else {
+		list = slices.Concat(s.parts...)
+		sortRecords(list)
+	}
+	from := s.from
+	if len(s.covered) > 0 {
+		from = max(from, s.covered[0].FromMonoNS)
+	}
+	list = trace.Unfold(list, from)
+	end := sort.Search(len(list), func(i int) bool { return list[i].Time() > s.to })
+	return list[:end] // without the exits of runs that go on after it
 }
 
 // longestRun bounds how long after a window interrupts and softirqs are searched for that
 // began within it: they are recorded when they end.
 const longestRun = uint64(time.Second)
 
-// coverage is slice without copying the records.
+// coverage is slice without the records.
 func (t *history) coverage(cpu int, from, to uint64) slice {
-	var out slice
+	out := slice{cpu: cpu, from: from, to: to}
 	ct := t.cpus[cpu]
 	if ct == nil {
 		return out

@@ -187,7 +187,7 @@ func TestTape(t *testing.T) {
 			tp := newHistory(c.ring, 100)
 			c.feed(tp)
 			got := tp.slice(0, c.from, c.to)
-			assert.Check(t, is.DeepEqual(c.records, times(got.records)), "records")
+			assert.Check(t, is.DeepEqual(c.records, times(got.records())), "records")
 			assert.Check(t, is.DeepEqual(c.covered, got.covered), "covered")
 			assert.Check(t, is.Equal(got.lost, c.lost), "lost")
 		})
@@ -205,8 +205,8 @@ func TestTapeIsBounded(t *testing.T) {
 			"CPU %d: %d chunks, %d records", cpu, len(ct.chunks), ct.records)
 	}
 	busy := tp.slice(0, 0, 1<<62)
-	assert.Check(t, len(busy.records) == 500 && len(busy.covered) == 1 && busy.covered[0].ToMonoNS == 1_000_000,
-		"%d records, covered %v", len(busy.records), busy.covered)
+	assert.Check(t, len(busy.records()) == 500 && len(busy.covered) == 1 && busy.covered[0].ToMonoNS == 1_000_000,
+		"%d records, covered %v", len(busy.records()), busy.covered)
 	quiet := tp.slice(1, 0, 1<<62).covered
 	assert.Check(t, len(quiet) == 1 && quiet[0] == span(0, 1_000_000), "quiet CPU: covered %v", quiet)
 }
@@ -228,8 +228,8 @@ func TestTapeJoinsNothingAcrossAHole(t *testing.T) {
 		missing += g.Missing
 	}
 	hole := uint64(maxChunks/2*100 + 150)
-	if missing != 7 && got.records[0].Time() <= hole {
-		t.Errorf("%d are told of as missing, and there are records from %d on: want 7, or none up to %d", missing, got.records[0].Time(), hole)
+	if missing != 7 && got.records()[0].Time() <= hole {
+		t.Errorf("%d are told of as missing, and there are records from %d on: want 7, or none up to %d", missing, got.records()[0].Time(), hole)
 	}
 }
 
@@ -239,9 +239,9 @@ func TestTapeExpires(t *testing.T) {
 	d.CPUs = append(d.CPUs, drained(1, 60).CPUs...)
 	tp.add(100, d, []Coverage{{CPU: 0, Records: 500}, {CPU: 1, Records: 700}, {CPU: 2}})
 	tp.expire([]Coverage{{CPU: 0, Records: 509}, {CPU: 1, Records: 710}})
-	assert.Check(t, len(tp.slice(0, 0, 1000).records) == 1, "forgot what the ring still joins up with")
+	assert.Check(t, len(recordsOf(tp, 0, 0, 1000)) == 1, "forgot what the ring still joins up with")
 	got := tp.slice(1, 0, 1000)
-	assert.Check(t, len(got.records) == 0 && len(got.covered) == 0, "kept %+v", got)
+	assert.Check(t, len(got.records()) == 0 && len(got.covered) == 0, "kept %+v", got)
 	if got := tp.cpuNumbers(); len(got) != 2 {
 		t.Errorf("CPUs %v: one that never wrote is no CPU", got)
 	}
@@ -342,6 +342,11 @@ func TestRunsAcrossTheWindow(t *testing.T) {
 		{301, 309, nil},
 		{301, 310, []uint64{310}},
 	} {
-		assert.Check(t, is.DeepEqual(c.want, times(tp.slice(0, c.from, c.to).records)), "from %d to %d", c.from, c.to)
+		assert.Check(t, is.DeepEqual(c.want, times(recordsOf(tp, 0, c.from, c.to))), "from %d to %d", c.from, c.to)
 	}
+}
+
+func recordsOf(t *history, cpu int, from, to uint64) []trace.Record {
+	s := t.slice(cpu, from, to)
+	return s.records()
 }

@@ -22,7 +22,8 @@ import (
 // job is a collected snapshot to be written.
 type job struct {
 	meta   Meta
-	cpus   []trace.CPU
+	slices []slice     // until copyRecords
+	cpus   []trace.CPU // from copyRecords on
 	clock  Clock
 	answer chan Done // TakeNow only
 	early  *early    // nil: no names have been looked up yet
@@ -170,6 +171,7 @@ func (m *Manager) writeOne(j *job) {
 
 // write writes one snapshot to the store.
 func (m *Manager) write(j *job) (dir string, release func(), err error) {
+	j.copyRecords()
 	named := m.naming(j) // while there is made room
 	defer named()        // it has ended before the next snapshot's
 	p, err := m.opts.Store.Create(j.meta.ID, j.size(m.opts.Compress))
