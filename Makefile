@@ -169,8 +169,8 @@ soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted 
 	SOAK=$(or $(TIME),1h) SOAK_TIMES=$(TIMES) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
 
 .PHONY: triggers
-triggers: deps-test ## N=10000 triggers while the target of uploads is down: each is sent once, or counted; needs root
-	TRIGGERS=$(or $(N),10000) $(GO) test -count=1 -v -timeout 0 -run '^TestTriggersWhileTheTargetIsDown$$' ./test/e2e/daemon
+triggers: deps-test ## N=10000 triggers while the target of uploads is down, and a third of them while it and the daemon end at random: each is sent once, or counted; needs root
+	TRIGGERS=$(or $(N),10000) $(GO) test -count=1 -v -timeout 0 -run '^TestTriggers(WhileTheTargetIsDown|AcrossRestarts)$$' ./test/e2e/daemon
 
 .PHONY: test-packages
 test-packages: deps-packages $(NFPM) $(MD2MAN) $(KUSTOMIZE) $(KUBERNETES_OPENAPI) ## the packages in a fresh Debian, the image in podman, the schemas of Kubernetes, the same bytes twice; needs root

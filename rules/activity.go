@@ -18,6 +18,20 @@ func Activities(list []Rule) []Rule {
 	return slices.DeleteFunc(slices.Clone(list), func(r Rule) bool { return r.Track != Activity })
 }
 
+// WithoutActivities tells what a rule does not do while the daemon has no activities; empty:
+// it needs none.
+func (r *Rule) WithoutActivities() string {
+	switch {
+	case r.Track == Activity:
+		return "track activity watches nothing"
+	case r.Pair != nil && r.Pair.Activity != "":
+		return "activity of the pair begins none: it only finds slow pairs"
+	case r.Trigger != nil && len(r.Trigger.Target.Activity) > 0:
+		return "target.activity finds no thread: snapshots explain nobody"
+	}
+	return ""
+}
+
 // activity rejects what the account of a token cannot have.
 func (r *reader) activity(keys map[string]entry, rule *Rule) {
 	if rule.Track != Activity {

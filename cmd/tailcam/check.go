@@ -22,8 +22,9 @@ func newCheck(c *cli) *cobra.Command {
 		Long: `Validate what the daemon would read: its configuration and all rule files that it names; or
 only the given rule files and directories of rule files, or - for a rule file on standard input.
 Each error is one line on standard error: file:line:column, what is wrong, what is allowed; with
--o json it is in the object. With --load, lines that begin with "inactive:" name syscall rules that
-this kernel cannot serve without slowing down every system call.
+-o json it is in the object. Lines that begin with "warning:" name rules that the configuration lets
+do nothing, or less than they say. With --load, lines that begin with "inactive:" name syscall rules
+that this kernel cannot serve without slowing down every system call.
 
 With --diff, ask the running daemon what a reload would change, and what it would refuse.
 
@@ -53,6 +54,7 @@ type checkOutcome struct {
 	Errors   []checkError  `json:"errors"`
 	Rules    []checkedRule `json:"rules"`    // none if there are errors
 	Inactive []string      `json:"inactive"` // with --load: what this kernel cannot serve
+	Warnings []string      `json:"warnings"` // what the configuration keeps rules from
 }
 
 // checkError is one error in a file.
@@ -84,20 +86,23 @@ func (c *cli) check(ctx context.Context, flags *pflag.FlagSet, paths []string, l
 	if err != nil {
 		return c.printInvalid(err)
 	}
+	warnings := warnings(flags, list)
 	var notes []string
 	if load {
 		if notes, err = c.checkLoad(ctx, list); err != nil {
 			if !c.wantsData() {
-				c.printInactive(notes)
+				c.printNotes("warning:", warnings)
+				c.printNotes("inactive:", notes)
 			}
 			return err
 		}
 	}
 	if c.wantsData() {
-		return c.printData(valid(list, notes))
+		return c.printData(valid(list, notes, warnings))
 	}
 	c.printRuleFiles(list)
-	c.printInactive(notes)
+	c.printNotes("warning:", warnings)
+	c.printNotes("inactive:", notes)
 	done := ""
 	if load {
 		done = ", loaded and attached on this kernel, then detached"
@@ -106,11 +111,26 @@ func (c *cli) check(ctx context.Context, flags *pflag.FlagSet, paths []string, l
 	return nil
 }
 
-// printInactive prints which rules this kernel cannot serve.
-func (c *cli) printInactive(notes []string) {
+// printNotes prints a line for each of what does not make files invalid.
+func (c *cli) printNotes(what string, notes []string) {
 	for _, note := range notes {
-		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "inactive:"), term.Clean(note))
+		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, what), term.Clean(note))
 	}
+}
+
+// warnings tells which rules the configuration of this machine lets do less than they say.
+func warnings(flags *pflag.FlagSet, list []rules.Rule) (all []string) {
+	cfg, err := config.Load(flags)
+	if err == nil && cfg.Activities.Enabled {
+		return nil
+	}
+	for i := range list {
+		r := &list[i]
+		if lacks := r.WithoutActivities(); lacks != "" {
+			all = append(all, fmt.Sprintf("%s:%d: rule %s: %s without activities.enabled: true in tailcam.yaml", r.Pos.File, r.Pos.Line, r.Name, lacks))
+		}
+	}
+	return all
 }
 
 // readRules reads the rules at the given paths; without any, those of the configuration.
@@ -139,7 +159,7 @@ func (c *cli) printInvalid(err error) error {
 		c.printErrorLines(err)
 		return errReported
 	}
-	out := checkOutcome{Errors: []checkError{}, Rules: []checkedRule{}, Inactive: []string{}}
+	out := checkOutcome{Errors: []checkError{}, Rules: []checkedRule{}, Inactive: []string{}, Warnings: []string{}}
 	var all rules.Errors
 	if !errors.As(err, &all) {
 		out.Errors = append(out.Errors, checkError{Message: err.Error()})
@@ -154,8 +174,10 @@ func (c *cli) printInvalid(err error) error {
 }
 
 // valid is the outcome for files without errors.
-func valid(list []rules.Rule, notes []string) *checkOutcome {
-	out := &checkOutcome{OK: true, Errors: []checkError{}, Rules: []checkedRule{}, Inactive: append([]string{}, notes...)}
+func valid(list []rules.Rule, notes, warnings []string) *checkOutcome {
+	out := &checkOutcome{
+		OK: true, Errors: []checkError{}, Rules: []checkedRule{}, Inactive: append([]string{}, notes...), Warnings: append([]string{}, warnings...),
+	}
 	for i := range list {
 		r := &list[i]
 		out.Rules = append(out.Rules, checkedRule{

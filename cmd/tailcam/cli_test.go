@@ -299,6 +299,36 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckWithoutActivities: rules that want activities are valid, and check says that they do
+// less than they say, and what to change.
+func TestCheckWithoutActivities(t *testing.T) {
+	dir := t.TempDir()
+	list, cfg := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "tailcam.yaml")
+	for path, text := range map[string]string{
+		list: "rules:\n  - {name: checkout, track: activity, threshold: 1s}\n" +
+			"  - {name: sql, track: pair, activity: sql, entry: \"uprobe:/bin/sh:begin\", exit: \"uprobe:/bin/sh:end\", key: [tid], threshold: 1s}\n" +
+			"  - {name: pressure, track: trigger, on: {psi: {memory: \"some 150000 1000000\"}}, target: {activity: checkout}}\n" +
+			"  - {name: wakeup, track: wakeup, threshold: 5ms}\n",
+		cfg: "rules: [" + list + "]\n",
+	} {
+		assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	for _, args := range [][]string{{"check", list}, {"check", "--config", cfg}} {
+		status, stdout, stderr := invoke(t, args...)
+		assert.Check(t, status == exitOK && stderr == "" && strings.Count(stdout, "warning: ") == 3, "%s: status %d, %q\n%s", args, status, stderr, stdout)
+		for line, rule := range map[string]string{":2: rule checkout: ": "watches nothing", ":3: rule sql: ": "begins none", ":4: rule pressure: ": "finds no thread"} {
+			assert.Check(t, is.Contains(stdout, "warning: "+list+line))
+			assert.Check(t, is.Contains(stdout, rule))
+		}
+		assert.Check(t, is.Contains(stdout, "without activities.enabled: true in tailcam.yaml\n"))
+	}
+	status, stdout, _ := invoke(t, "check", "--config", cfg, "-o", "json")
+	assert.Check(t, status == exitOK && isJSONLines(t, stdout) == 1 && strings.Contains(stdout, `"warnings":["`), "status %d\n%s", status, stdout)
+	assert.NilError(t, os.WriteFile(cfg, []byte("rules: ["+list+"]\nactivities: {enabled: true}\n"), 0o600))
+	status, stdout, _ = invoke(t, "check", "--config", cfg)
+	assert.Check(t, status == exitOK && !strings.Contains(stdout, "warning: "), "status %d\n%s", status, stdout)
+}
+
 func TestVersionAndHelp(t *testing.T) {
 	status, stdout, _ := invoke(t, "version", "-o", "json")
 	n := isJSONLines(t, stdout)

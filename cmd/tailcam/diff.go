@@ -33,6 +33,7 @@ summed up; json has all.
   a report       that tailcam record -O wrote
   histograms     that tailcam histogram -o json wrote: readings that were appended to one
                  file, nine or more, show how delays vary by themselves
+  -              standard input, for one of them: a pack, reports or histograms
 As in tailcam record --compare, each ratio has a 99% interval, and a difference is named
 only if the whole interval is beyond 10%. --from may name up to 16 runs, directories or
 files of histograms, which shows how much these differ by themselves.
@@ -43,6 +44,7 @@ Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
 			"  ssh db1 tailcam snapshots pack -O - | tailcam diff - latest\n" +
 			"  tailcam diff --outlier 1,3 20261121T013004 old/explain.json\n" +
 			"  tailcam diff --from v1.jsonl --to v2.jsonl\n" +
+			"  ssh db1 cat v1.jsonl | tailcam diff --from - --to v2.jsonl\n" +
 			"  tailcam diff --from monday/ --from tuesday/ --to /var/lib/tailcam/snapshots",
 		Args:              diffArgs,
 		ValidArgsFunction: c.completeDirs(2),

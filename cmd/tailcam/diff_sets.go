@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,6 +41,15 @@ func diffArgs(cmd *cobra.Command, args []string) error {
 
 // diffSets compares sets of snapshots, reports of runs, or histograms.
 func (c *cli) diffSets(ctx context.Context, from, to []string) error {
+	given := 0
+	for _, path := range slices.Concat(from, to) {
+		if path == stdinName {
+			given++
+		}
+	}
+	if given > 1 {
+		return usagef("standard input can be one --from or --to, not several")
+	}
 	before, err := c.sets(ctx, from)
 	if err != nil {
 		return fmt.Errorf("--from %w", err)
@@ -66,6 +77,18 @@ func (c *cli) sets(ctx context.Context, paths []string) ([]*record.Set, error) {
 	var list []*record.Set
 	var packs []string
 	for _, path := range paths {
+		if path == stdinName {
+			set, err := c.stdinSet()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			if set == nil {
+				packs = append(packs, path)
+			} else {
+				list = append(list, set)
+			}
+			continue
+		}
 		st, err := os.Stat(path)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, unwrapPath(err))
@@ -93,6 +116,18 @@ func (c *cli) sets(ctx context.Context, paths []string) ([]*record.Set, error) {
 		list = append(list, set)
 	}
 	return list, nil
+}
+
+// stdinSet reads standard input; nil: it is a pack, and not read.
+func (c *cli) stdinSet() (*record.Set, error) {
+	if c.stdinIsPack() {
+		return nil, nil
+	}
+	data, err := c.readStdin(record.MaxSetFile)
+	if err != nil {
+		return nil, err
+	}
+	return record.DecodeSet("<stdin>", bytes.NewReader(data))
 }
 
 // packExt ends the names of packs.
@@ -157,7 +192,11 @@ func (c *cli) packedMetas(ctx context.Context, packs []string) iter.Seq2[*snapsh
 			return
 		}
 		for _, path := range packs {
-			dir, err := c.unpacked(ctx, path)
+			unpack := c.unpacked
+			if path == stdinName {
+				unpack = func(ctx context.Context, _ string) (string, error) { return c.unpackedStdin(ctx) }
+			}
+			dir, err := unpack(ctx, path)
 			var m *snapshot.Meta
 			if err == nil {
 				if m, err = snapshot.ReadMeta(dir); err != nil {

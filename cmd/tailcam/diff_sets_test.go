@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -56,6 +57,23 @@ func TestDiffSets(t *testing.T) {
 	err := json.Unmarshal([]byte(stdout), &c)
 	assert.Check(t, status == exitOK && err == nil && c.Of == record.Histograms && c.Rules[0].Delays[0].Outcome == record.Slower && c.After.File == two, "%v %s", err, stdout)
 
+	// Standard input is either side: histograms, a pack; and never both.
+	for _, c := range []struct{ file, args, same string }{
+		{one, "--from - --to " + two, "--from " + one + " --to " + two},
+		{two, "--from " + one + " --to -", "--from " + one + " --to " + two},
+		{pack, "--from - --to " + dir, "--from " + pack + " --to " + dir},
+		{pack, "--from " + dir + " --to -", "--from " + dir + " --to " + pack},
+	} {
+		text, err := os.ReadFile(c.file)
+		assert.NilError(t, err)
+		_, want, _ := invoke(t, append([]string{"diff"}, strings.Fields(c.same)...)...)
+		p := testDeps()
+		p.stdin = bytes.NewReader(text)
+		var stdout, stderr bytes.Buffer
+		status := execute(t.Context(), newCLI(&stdout, &stderr, p), append([]string{"diff"}, strings.Fields(c.args)...))
+		assert.Check(t, status == exitOK && stdout.String() == want && want != "", "%s: %d, %s\n%s\nwant\n%s", c.args, status, &stderr, &stdout, want)
+	}
+
 	empty, bad := t.TempDir(), filepath.Join(t.TempDir(), "bad.tailcam")
 	assert.NilError(t, os.WriteFile(bad, []byte("no pack"), 0o600))
 	for args, want := range map[string]string{
@@ -67,6 +85,8 @@ func TestDiffSets(t *testing.T) {
 		"--from " + bad + " --to " + dir:                        "it is no packed snapshot",
 		"--from " + one + " --to " + dir:                        "cannot compare histograms with snapshots: name two of a kind",
 		"--from " + dir + " --to " + dir + " --to " + dir:       "--to names 2 sets",
+		"--from - --to -":                                       "standard input can be one --from or --to, not several",
+		"--from - --to " + dir:                                  "--from -: it is empty",
 		"--from " + filepath.Join(dir, ids[2]) + " --to " + dir: "no snapshot has an outlier that ended",
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"diff"}, strings.Fields(args)...)...)

@@ -112,8 +112,11 @@ func (c *cli) printOTLP(o *api.OTLPStatus) {
 	if o == nil {
 		return
 	}
-	c.out.Printf("\n%s %s (%s), %s waiting\n", c.out.Paint(term.Bold, "OTLP"), term.Clean(o.Endpoint), term.Clean(o.Protocol),
-		term.Count(uint64(max(o.Waiting, 0))))
+	c.out.Printf("\n%s %s (%s), %s waiting, %s on disk\n", c.out.Paint(term.Bold, "OTLP"), term.Clean(o.Endpoint), term.Clean(o.Protocol),
+		term.Count(uint64(max(o.Waiting, 0))), term.Bytes(uint64(max(o.SpoolBytes, 0))))
+	if o.SpoolError != "" {
+		c.out.Printf("%s\n", c.out.Paint(term.Red, "outliers wait in memory alone: "+term.Clean(o.SpoolError)))
+	}
 	for _, r := range o.Requests {
 		if r.Count > 0 {
 			c.out.Printf("requests with %s %s: %s\n", term.Clean(r.Signal), term.Clean(r.Result), term.Count(r.Count))

@@ -178,6 +178,9 @@ type OTLPStatus struct {
 	Protocol string         `json:"protocol"`
 	Waiting  int            `json:"waiting"` // outliers that are not sent yet
 	Requests []OTLPRequests `json:"requests"`
+	// SpoolBytes is what those that wait on disk take, and SpoolError why they do not.
+	SpoolBytes int64  `json:"spool_bytes"`
+	SpoolError string `json:"spool_error,omitempty"`
 }
 
 // OTLPRequests counts requests with one result.

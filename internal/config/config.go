@@ -212,6 +212,8 @@ type OTLP struct {
 	Resource map[string]string // attributes that replace or add to the host's; an empty value removes one
 	TLS      ClientTLS
 	Interval time.Duration // of metrics
+	Spool    string        // directory of outliers that wait; empty: they wait in memory alone
+	Quota    int64         // bytes of Spool
 }
 
 // OTLPSignals lists what can be sent.

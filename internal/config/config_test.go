@@ -65,7 +65,7 @@ func TestDefaults(t *testing.T) {
 			Groups:     []string{"scheduler", "block", "pagecache", "network", "memory", "workqueues"},
 			UserMemory: 96 << 20, Memory: 192 << 20,
 		},
-		OTLP:    OTLP{Protocol: "http/protobuf", Signals: []string{"logs", "metrics"}, Interval: time.Minute},
+		OTLP:    OTLP{Protocol: "http/protobuf", Signals: []string{"logs", "metrics"}, Interval: time.Minute, Spool: "/var/lib/tailcam/otlp", Quota: 64 << 20},
 		Symbols: Symbols{Lines: true, MaxMemory: 256 << 20},
 		Containers: Containers{
 			Sockets: []string{

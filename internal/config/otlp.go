@@ -26,6 +26,16 @@ func otlpKeys() []key {
 			strings.Join(OTLPSignals, ", "), setOTLPSignals),
 		duration("otlp.interval", "1m", "`duration` between two requests with metrics", time.Second, time.Hour,
 			func(c *Config) *time.Duration { return &c.OTLP.Interval }),
+		text("otlp.spool", "/var/lib/tailcam/otlp", "`directory` of outliers that wait for the collector; off: they wait in memory alone",
+			"a path, or off", func(c *Config, s string) string {
+				if s == "off" {
+					c.OTLP.Spool = ""
+					return ""
+				}
+				return setPath(func(c *Config) *string { return &c.OTLP.Spool })(c, s)
+			}),
+		byteCount("otlp.quota", "64MiB", "maximum `size` of otlp.spool", 1<<20, 1<<40,
+			func(c *Config) *int64 { return &c.OTLP.Quota }),
 		headers,
 		unset(pairs("otlp.resource", "resource `attributes`, such as deployment.environment.name=production",
 			"NAME=VALUE, or NAME= to leave one out", func(c *Config) *map[string]string { return &c.OTLP.Resource },

@@ -93,29 +93,30 @@ func (d *daemon) actionsStatus(s *action.Stats) *api.ActionsStatus {
 // cgroups in its own (Delegate=): which one there is depends on its version.
 var delegateMarks = []string{"user.delegate", "trusted.delegate"}
 
-// actionsCgroup makes the cgroup in which actions have theirs; empty: nobody has delegated
-// one.
-func (d *daemon) actionsCgroup() string {
+// actionsCgroup makes the cgroup in which actions have theirs, and returns the daemon's own, too;
+// empty: nobody has delegated one.
+func (d *daemon) actionsCgroup() (base, home string) {
 	own, err := d.hosts.Identity(os.Getpid())
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	dir, err := d.hosts.CgroupDir(own.Cgroup)
+	home, err = d.hosts.CgroupDir(own.Cgroup)
+	dir := home
 	switch {
 	case err != nil:
-		return ""
+		return "", ""
 	case isDelegated(dir):
 		// The daemon is in it, so controllers cannot be enabled below it: see "No Internal
 		// Process Constraint" in the kernel's admin-guide/cgroup-v2.
 	case isDelegated(filepath.Dir(dir)): // DelegateSubgroup=
 		dir = filepath.Dir(dir)
 	default:
-		return ""
+		return "", ""
 	}
-	base := filepath.Join(dir, "actions")
+	base = filepath.Join(dir, "actions")
 	if err := os.Mkdir(base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as all cgroups
 		d.log.Warn("actions run without cgroups of their own", zap.Error(err))
-		return ""
+		return "", ""
 	}
 	for _, at := range []string{dir, base} {
 		for _, controller := range []string{"+memory", "+pids", "+cpu"} {
@@ -123,7 +124,7 @@ func (d *daemon) actionsCgroup() string {
 			_ = os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte(controller), 0)
 		}
 	}
-	return base
+	return base, home
 }
 
 // closeActions removes the cgroup of actions, which all have ended.

@@ -10,6 +10,7 @@ import (
 	"github.com/tailcam/tailcam/internal/activities"
 	"github.com/tailcam/tailcam/internal/activities/watch"
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/rules"
 )
 
 // openActivities loads the kernel side of accounts, and listens for those who shall see
@@ -42,6 +43,18 @@ func (d *daemon) openActivities() (err error) {
 
 // whyNoActivities is why there are no accounts.
 func (d *daemon) whyNoActivities() error { return cmp.Or(d.noActivities, api.ErrActivitiesDisabled) }
+
+// logWithoutActivities logs rules that want activities, if there are none.
+func (d *daemon) logWithoutActivities(list []rules.Rule) {
+	if d.activities != nil {
+		return
+	}
+	for i := range list {
+		if lacks := list[i].WithoutActivities(); lacks != "" {
+			d.log.Warn("rule does less than it says: "+lacks, zap.String("rule", list[i].Name), zap.Error(d.whyNoActivities()))
+		}
+	}
+}
 
 // activitiesStatus is what is known of activities; nil: they are not enabled.
 func (d *daemon) activitiesStatus() *api.ActivitiesStatus {

@@ -343,8 +343,8 @@ func (d *daemon) closeRecorder() error {
 func (d *daemon) openManager() (err error) {
 	acts := actionOptions(&d.cfg.Actions)
 	acts.Logger, acts.Guard, acts.Supervisor = d.log.Named("actions"), d.guard, d.cfg.Self
-	d.actionGroups = d.actionsCgroup()
-	acts.Cgroup = d.actionGroups
+	acts.Cgroup, acts.Home = d.actionsCgroup()
+	d.actionGroups = acts.Cgroup
 	acts.OnResult = func(r action.Result) { d.feed.Acted(r.Rule, r.Outlier, r.Short()) }
 	d.actions = action.New(*acts)
 	if d.recorder == nil {

@@ -21,6 +21,7 @@ import (
 
 // openDeclared has the rules begin and end activities in programs.
 func (d *daemon) openDeclared() error {
+	d.logWithoutActivities(d.rules)
 	d.useDeclared(d.rules)
 	return nil
 }

@@ -35,7 +35,7 @@ func (d *daemon) sendOTLP(c *config.OTLP) error {
 	opts := &otlp.Options{
 		Endpoint: c.Endpoint, Protocol: c.Protocol, Headers: c.Headers, TLS: tls, Host: d.host, Resource: c.Resource, SnapshotURL: d.snapshotURL,
 		Version: version.String(), Logs: slices.Contains(c.Signals, "logs"), Interval: c.Interval, Start: d.start,
-		Counts: &d.exported, Log: d.log.Named("otlp"), Guard: d.guard,
+		Spool: c.Spool, Quota: c.Quota, MinFree: d.now.Load().Snapshots.MinFree, Counts: &d.exported, Log: d.log.Named("otlp"), Guard: d.guard,
 	}
 	if slices.Contains(c.Signals, "metrics") {
 		opts.Metrics = d.registry
@@ -96,8 +96,9 @@ func (d *daemon) otlpStatus() *api.OTLPStatus {
 	if exporter == nil {
 		return nil
 	}
-	s := &api.OTLPStatus{Waiting: exporter.Waiting()}
+	s := &api.OTLPStatus{}
 	s.Endpoint, s.Protocol = exporter.Target()
+	s.Waiting, s.SpoolBytes, s.SpoolError = exporter.Waiting()
 	for _, r := range exporter.Results() {
 		s.Requests = append(s.Requests, api.OTLPRequests{Signal: r.Signal, Result: r.Result, Count: r.Count})
 	}
@@ -115,7 +116,7 @@ func (d *daemon) otlpLosses(names []string) []api.Loss {
 	for _, rule := range append([]string{""}, names...) {
 		if rule != "" {
 			list = append(list, api.Loss{Cause: "otlp_dropped", Rule: rule, Count: dropped[rule],
-				Advice: "the collector was down or slow: see the log; or raise the rule's threshold"})
+				Advice: "the collector was down or slow for longer than otlp.quota, or a queue of 1024, has room for: see the log; or raise it, or the rule's threshold"})
 		}
 		list = append(list, api.Loss{Cause: "otlp_rejected", Rule: rule, Count: rejected[rule],
 			Advice: "the collector refused them: see the log, otlp.endpoint, otlp.protocol and otlp.headers"})

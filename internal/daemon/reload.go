@@ -100,6 +100,7 @@ func (d *daemon) reload(out *api.Reload) error {
 		d.running = next
 		d.now.Store(&next)
 		d.logInactive()
+		d.logWithoutActivities(list)
 	}
 	out.Changed = len(out.Keys)+len(out.Rules) > refused(out) || out.Actions
 	return nil

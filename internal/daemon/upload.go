@@ -37,11 +37,14 @@ func (d *daemon) sendSnapshots(c *config.Config) error {
 	return nil
 }
 
-// setMinFree changes what snapshots and uploads leave free.
+// setMinFree changes what snapshots, uploads and OTLP leave free.
 func (d *daemon) setMinFree(c *config.Config) error {
 	d.store.SetMinFree(uint64(c.Snapshots.MinFree))
 	if out := d.outbox.Load(); out != nil {
 		out.SetMinFree(c.Snapshots.MinFree)
+	}
+	if exporter := d.collector.Load(); exporter != nil {
+		exporter.SetMinFree(c.Snapshots.MinFree)
 	}
 	return nil
 }

@@ -93,6 +93,7 @@ func (c *collector) collect(s *scrape) error {
 	lossMetrics(s, status.Losses)
 	if o := status.OTLP; o != nil {
 		s.add(exportQueue.of(float64(o.Waiting)))
+		s.add(exportSpool.of(float64(o.SpoolBytes)))
 		for _, r := range o.Requests {
 			s.add(exports.of(float64(r.Count), r.Signal, r.Result))
 		}
@@ -201,6 +202,9 @@ func costMetrics(s *scrape, cost *api.CostStatus) {
 		return
 	}
 	s.add(overhead.of(cost.CPU))
+	if cost.BudgetCPU > 0 {
+		s.add(budgetCPU.of(cost.BudgetCPU))
+	}
 	for i := range cost.Programs {
 		p := &cost.Programs[i]
 		s.add(programSeconds.of(seconds(p.MeasuredNS), p.Program, "measured"))

@@ -86,6 +86,8 @@ var (
 
 	overhead = gauge("overhead_ratio",
 		"CPU time that tailcam takes, of that of all CPUs, in the last 10 seconds.")
+	budgetCPU = gauge("budget_ratio",
+		"CPU time that tailcam may take, of that of all CPUs.")
 	programSeconds = counter("program_seconds_total",
 		"CPU time of a BPF program: its price times its runs, by whether the price was measured or assumed.",
 		"program", "price")
@@ -99,6 +101,7 @@ var (
 	exports = counter("otlp_requests_total",
 		"Requests to the OpenTelemetry collector by result: succeeded, failed, refused.", "signal", "result")
 	exportQueue = gauge("otlp_outliers_waiting", "Outliers that wait to be sent to the OpenTelemetry collector.")
+	exportSpool = gauge("otlp_spool_bytes", "Size of the outliers that wait on disk for the OpenTelemetry collector.")
 
 	uploads = counter("uploads_total",
 		"Uploads of snapshots by result: sent, existed (the target had it), failed (and repeated).", "result")
@@ -124,8 +127,8 @@ func list() []*definition {
 		boosted, boosts, boostSeconds,
 		lost,
 		coverage, records, recordsLost, tableEntries, tableCapacity,
-		overhead, programSeconds,
-		actions, panics, stuck, exports, exportQueue,
+		overhead, budgetCPU, programSeconds,
+		actions, panics, stuck, exports, exportQueue, exportSpool,
 		uploads, uploadBytes, uploadQueue, spoolBytes,
 		reloads, reloadOK, reloadLastTime,
 	}

@@ -72,14 +72,14 @@ func busy() *daemon {
 				{Cause: "helper_stuck", Count: 1},
 				{Cause: "snapshot_unremovable", Count: 2},
 			},
-			OTLP:     &api.OTLPStatus{Waiting: 2, Requests: []api.OTLPRequests{{Signal: "logs", Result: "failed", Count: 1}}},
+			OTLP:     &api.OTLPStatus{Waiting: 2, SpoolBytes: 4096, Requests: []api.OTLPRequests{{Signal: "logs", Result: "failed", Count: 1}}},
 			Upload:   &api.UploadStatus{Waiting: 3, WaitingBytes: 512, Sent: 5, Existed: 1, SentBytes: 4096, Failed: 2},
 			Panics:   []api.PanicInfo{{Place: "decode", Count: 1}},
 			Recorder: api.RecorderStatus{Enabled: true, CPUs: []snapshot.Coverage{{CoveredNS: 7e9, Records: 10, Lost: 1}, {CPU: 1, CoveredNS: 2e9, Records: 20}}},
 			Tables:   []api.TableStatus{{Name: "tasks", Slots: 64, Used: 10}},
 			Snapshots: api.SnapshotsStatus{Count: 3, Bytes: 4096, Pinned: 1, Removed: map[string]uint64{"count": 7},
 				Boost: &api.BoostStatus{Priority: "nice", Raised: true, Completed: 5, Expired: 1, Refused: 2, CPUNS: 3e8}},
-			Cost: &api.CostStatus{CPU: 0.004, Programs: []api.ProgramCost{
+			Cost: &api.CostStatus{CPU: 0.004, BudgetCPU: 0.02, Programs: []api.ProgramCost{
 				{Program: "sched_switch", CPU: 0.002, Measured: true, MeasuredNS: 2e9, AssumedNS: 5e8},
 			}},
 		},
@@ -185,6 +185,7 @@ func TestValues(t *testing.T) {
 		`tailcam_table_entries{table="tasks"} 10`,
 		`tailcam_table_capacity{table="tasks"} 64`,
 		`tailcam_overhead_ratio 0.004`,
+		`tailcam_budget_ratio 0.02`,
 		`tailcam_program_seconds_total{price="measured",program="sched_switch"} 2`,
 		`tailcam_program_seconds_total{price="assumed",program="sched_switch"} 0.5`,
 		`tailcam_actions_total{result="succeeded",rule="wakeup"} 5`,
@@ -194,6 +195,7 @@ func TestValues(t *testing.T) {
 		`tailcam_helpers_stuck 1`,
 		`tailcam_otlp_requests_total{result="failed",signal="logs"} 1`,
 		`tailcam_otlp_outliers_waiting 2`,
+		`tailcam_otlp_spool_bytes 4096`,
 		`tailcam_reload_total{result="failed"} 1`,
 		`tailcam_reload_last_successful 0`,
 	} {

@@ -19,8 +19,9 @@ const (
 // becomes known later is sent again, with the same id. Its methods may be called
 // concurrently.
 type hold struct {
-	send func(*events.Outlier) // must not block
-	now  func() time.Time
+	send    func(*events.Outlier) // must not block
+	changed func()                // something is held, or is held otherwise; must not block
+	now     func() time.Time
 
 	mu    sync.Mutex
 	by    map[string]*held // by the id of the outlier
@@ -33,8 +34,20 @@ type held struct {
 	published bool // Publish was called
 }
 
-func newHold(send func(*events.Outlier), now func() time.Time) *hold {
-	return &hold{send: send, now: now, by: map[string]*held{}}
+func newHold(send func(*events.Outlier), changed func(), now func() time.Time) *hold {
+	return &hold{send: send, changed: changed, now: now, by: map[string]*held{}}
+}
+
+// list returns what is held, oldest first.
+func (h *hold) list() (all []*events.Outlier) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.order {
+		if h.by[e.outlier.ID] == e {
+			all = append(all, e.outlier)
+		}
+	}
+	return all
 }
 
 // publish takes an outlier that is published for the first time.
@@ -68,6 +81,7 @@ func (h *hold) complete(o *events.Outlier) {
 	if o.Snapshot == nil {
 		h.releaseLocked(e)
 	}
+	h.changed()
 }
 
 // explain takes the outliers of a snapshot that is complete, or has failed: then they
@@ -104,6 +118,7 @@ func (h *hold) addLocked(e *held) {
 	}
 	h.by[e.outlier.ID] = e
 	h.order = append(h.order, e)
+	h.changed()
 	if len(h.by) > maxHeld {
 		h.expireLocked(func(*held) bool { return len(h.by) > maxHeld })
 	}

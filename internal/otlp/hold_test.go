@@ -29,7 +29,7 @@ func TestHold(t *testing.T) {
 			s += " " + o.Explained.Verdict
 		}
 		sent = append(sent, s)
-	}, func() time.Time { return now })
+	}, func() {}, func() time.Time { return now })
 	is := func(want ...string) {
 		t.Helper()
 		assert.Check(t, is.DeepEqual(want, sent))

@@ -1,8 +1,6 @@
 package otlp
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,22 +13,21 @@ type item struct {
 	observed time.Time
 }
 
-// queue holds the outliers that wait for the collector, fairly shared by rules. Its
-// methods may be called concurrently, and never wait.
+// queue holds the outliers that wait in memory, fairly shared by rules. Its methods may be
+// called concurrently, and never wait.
 type queue struct {
 	capacity int
 	wake     chan struct{} // signaled when there is something to take
 
-	mu      sync.Mutex
-	waiting map[string][]item // by rule; never empty
-	total   int
-	last    string // rule of the item that was taken last
+	mu    sync.Mutex
+	turns turns[item]
+	total int
 
 	dropped *ruleCounts
 }
 
 func newQueue(capacity int, dropped *ruleCounts) *queue {
-	return &queue{capacity: capacity, wake: make(chan struct{}, 1), waiting: map[string][]item{}, dropped: dropped}
+	return &queue{capacity: capacity, wake: make(chan struct{}, 1), dropped: dropped}
 }
 
 // push adds an item. If there is no room, the oldest of the rule that has the most is
@@ -38,20 +35,21 @@ func newQueue(capacity int, dropped *ruleCounts) *queue {
 func (q *queue) push(it item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting[it.Rule] = append(q.waiting[it.Rule], it)
+	q.turns.add(it.Rule, it)
 	q.total++
 	if q.total > q.capacity {
-		most := it.Rule
-		for rule, list := range q.waiting {
-			if len(list) > len(q.waiting[most]) {
-				most = rule
-			}
-		}
-		q.popLocked(most)
+		most, _ := q.turns.most(func(list []item) int64 { return int64(len(list)) })
+		q.turns.oldest(most)
+		q.total--
 		q.dropped.add(most, 1)
 	}
+	signalOnce(q.wake)
+}
+
+// signalOnce wakes whoever waits, or will.
+func signalOnce(c chan struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -60,29 +58,10 @@ func (q *queue) push(it item) {
 func (q *queue) pop() (it item, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.total == 0 {
-		return item{}, false
+	if it, ok = q.turns.take(); ok {
+		q.total--
 	}
-	rules := slices.Sorted(maps.Keys(q.waiting))
-	next, found := slices.BinarySearch(rules, q.last)
-	if found {
-		next++
-	}
-	q.last = rules[next%len(rules)]
-	return q.popLocked(q.last), true
-}
-
-func (q *queue) popLocked(rule string) item {
-	list := q.waiting[rule]
-	it := list[0]
-	list[0] = item{}
-	if len(list) == 1 {
-		delete(q.waiting, rule)
-	} else {
-		q.waiting[rule] = list[1:]
-	}
-	q.total--
-	return it
+	return it, ok
 }
 
 // drop counts items that nobody takes any more.

@@ -43,8 +43,19 @@ func (e *Exporter) Target() (endpoint, protocol string) {
 	return e.opts.Endpoint, e.opts.Protocol
 }
 
-// Waiting is how many outliers wait for their explanation or for the collector.
-func (e *Exporter) Waiting() int { return e.hold.len() + e.queue.len() }
+// Waiting is how many outliers wait for their explanation or for the collector, how much room
+// they take on disk, and why they wait in memory alone; empty: they do not, or shall.
+func (e *Exporter) Waiting() (outliers int, spooled int64, spoolErr string) {
+	outliers = e.hold.len() + e.queue.len()
+	if s := e.spool.Load(); s != nil {
+		n, bytes := s.size()
+		outliers, spooled = outliers+n, bytes
+	}
+	if why := e.spoolErr.Load(); why != nil {
+		spoolErr = *why
+	}
+	return outliers, spooled, spoolErr
+}
 
 // count counts a request.
 func (e *Exporter) count(s signal, err error) {

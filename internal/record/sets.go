@@ -37,15 +37,23 @@ type Set struct {
 	Runs []Baseline
 }
 
-// ReadSet reads a file that has reports of runs, or readings of histograms. Readings of one
-// histogram that follow one another are taken for one run: what came between them are its
-// parts.
+// MaxSetFile bounds a file of runs or histograms, in bytes.
+const MaxSetFile = maxBaselineFile
+
+// ReadSet reads a file that has reports of runs, or readings of histograms.
 func ReadSet(path string) (*Set, error) {
 	f, err := openBaseline(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	return DecodeSet(path, f)
+}
+
+// DecodeSet does the same with a file that is open, and called path. Readings of one
+// histogram that follow one another are taken for one run: what came between them are its
+// parts.
+func DecodeSet(path string, f io.ReadSeeker) (*Set, error) {
 	var head struct {
 		Schema string `json:"schema"`
 	}

@@ -2,6 +2,7 @@ package action
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +23,7 @@ import (
 type cgroup struct {
 	dir  string
 	file *os.File // the directory, for clone3(2) with CLONE_INTO_CGROUP (5.7)
+	home *os.File // that of the supervisor's; or the same one
 }
 
 // newCgroup makes a cgroup below Options.Cgroup; nil: there is none, or it fails, and the
@@ -34,6 +36,9 @@ func (r *Runner) newCgroup(b bounds) *cgroup {
 	err := os.Mkdir(g.dir, 0o755) //nolint:gosec // others may see what runs, as in all cgroups
 	if err == nil {
 		g.file, err = os.Open(g.dir)
+	}
+	if err == nil {
+		g.home, err = os.Open(cmp.Or(r.opts.Home, g.dir))
 	}
 	if err != nil {
 		r.log.Warn("an action runs without a cgroup of its own", zap.Error(err))
@@ -75,6 +80,28 @@ func cgroupCPU(dir int) (time.Duration, bool) {
 	return 0, false
 }
 
+// within has the supervisor be in the action's cgroup while it starts the action, which then is
+// there from its first instruction, as a child begins where its parent is.
+func within(start func() (int, error)) (pid int, err error) {
+	if err := join(cgroupFD); err != nil {
+		return 0, fmt.Errorf("join the cgroup of the action: %w", err)
+	}
+	pid, err = start()
+	// If it cannot leave, it ends with the action at the latest, which its cgroup sees to.
+	_ = join(homeFD)
+	return pid, err
+}
+
+// join moves this process, all threads of it, to a cgroup.
+func join(dir int) error {
+	fd, err := unix.Openat(dir, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, []byte("0"))
+	return errors.Join(err, unix.Close(fd))
+}
+
 // cgroupPause is between two looks at whether a cgroup is empty.
 const cgroupPause = 2 * time.Millisecond
 
@@ -82,6 +109,7 @@ const cgroupPause = 2 * time.Millisecond
 // gives up after killGrace: then a process is stuck in the kernel.
 func (g *cgroup) end() error {
 	defer g.file.Close()
+	defer g.home.Close()
 	for until := time.Now().Add(killGrace); ; time.Sleep(cgroupPause) {
 		g.kill()
 		err := g.remove()

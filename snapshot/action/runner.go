@@ -37,6 +37,9 @@ type Options struct {
 	// Cgroup is the directory of a cgroup v2 in which Runner may make one for each action;
 	// empty: actions run in that of the daemon. Needs Supervisor.
 	Cgroup string
+	// Home is the directory of the cgroup v2 that Runner itself is in, to which supervisors go
+	// back where they must join that of their action to start it. Empty: they cannot.
+	Home   string
 	Logger *zap.Logger // nil: no log
 	// OnResult, if set, is called for every action that ended, or that did not run because
 	// one before it failed, possibly concurrently.

@@ -36,7 +36,7 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, b 
 	cmd.ExtraFiles = []*os.File{childReport, childOrders}
 	own := r.newCgroup(b)
 	if own != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, own.file)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, own.file, own.home)
 		defer func() { r.endCgroup(own, res) }()
 	}
 	cmd.Args = append(append(args, strconv.FormatBool(own != nil), cmd.Path), cmd.Args...)

@@ -27,6 +27,7 @@ const (
 	reportFD = 3 // the result is written here
 	orderFD  = 4 // one byte: terminate the action; EOF: kill everything
 	cgroupFD = 5 // the cgroup to start the action in, if there is one
+	homeFD   = 6 // and that of the supervisor
 )
 
 // maxProcesses bounds the processes of the action's user. Root has no limit.
@@ -84,11 +85,19 @@ func supervise(args []string, report *os.File) error {
 	attr := &syscall.SysProcAttr{Setsid: true, Credential: credential}
 	if args[6] == "true" {
 		syscall.CloseOnExec(cgroupFD)
+		syscall.CloseOnExec(homeFD)
 		attr.UseCgroupFD, attr.CgroupFD, limits.cgroup = true, cgroupFD, cgroupFD
 	}
-	pid, err := syscall.ForkExec(args[7], args[8:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
-		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr,
-	})
+	start := func() (int, error) {
+		return syscall.ForkExec(args[7], args[8:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
+			Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr,
+		})
+	}
+	pid, err := start()
+	if attr.UseCgroupFD && errors.Is(err, unix.ENOSYS) { // clone3(2) is filtered, as by RestrictNamespaces= of systemd
+		attr.UseCgroupFD = false
+		pid, err = within(start)
+	}
 	restore()
 	if err != nil {
 		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[7], Err: err})

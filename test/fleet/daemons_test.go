@@ -62,7 +62,8 @@ func (d *daemons) lost() (n int) {
 // waiting are those that wait for a collector, but for requests under way.
 func (d *daemons) waiting() (n int) {
 	for _, e := range d.list {
-		n += e.Waiting()
+		waiting, _, _ := e.Waiting()
+		n += waiting
 	}
 	return n
 }

@@ -94,9 +94,12 @@ func (c *counts) refused(list skips.List, kernel string, packages []string) []sk
 // fatal are kernel messages that explain why a guest ended.
 var fatal = regexp.MustCompile(`(?m)^.*(Kernel panic|Out of memory: Killed|BUG: |Oops: |general protection fault).*$`)
 
+// provoked are lockups that a test has asked for.
+var provoked = regexp.MustCompile(`(?m)^.*BUG: soft lockup - CPU#\d+ stuck for \d+s! \[` + boot.LockupComm + `:\d+\].*$`)
+
 // judge says why a guest failed; "" when it passed.
 func judge(exit int, c counts, kernelLog []byte, messages string) string {
-	trouble := string(bytes.TrimSpace(fatal.Find(kernelLog)))
+	trouble := string(bytes.TrimSpace(fatal.Find(provoked.ReplaceAll(kernelLog, nil))))
 	because := ""
 	if trouble != "" {
 		because = ": " + trouble

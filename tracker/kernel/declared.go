@@ -159,8 +159,8 @@ func (o *Objects) ForgetPairs() error {
 // KeptPairs decodes what the daemon before has kept of declared pairs. An error is that
 // there is nothing to go on with.
 func (o *Objects) KeptPairs(into any) error {
-	if t := &o.pinning.takeover; !t.Taken || t.Programs != "" {
-		return errNotPinned // their programs are of the same load
+	if !o.pinning.takeover.Taken {
+		return errNotPinned
 	}
 	m, err := openMap(o.pinning.to(), pairsState)
 	if err != nil {

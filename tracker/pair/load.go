@@ -15,8 +15,9 @@ import (
 	"github.com/tailcam/tailcam/tracker/kernel"
 )
 
-// Load loads a program for each hook that has none, with the maps and live variables
-// of the main object.
+// Load loads a program for each hook that has none, or one of another load, with the maps
+// and live variables of the main object. The error is a *kernel.TakeoverError if a hook that
+// was taken over cannot go on.
 func (p *Set) Load(k *kernel.Objects) error {
 	if len(p.hooks) == 0 {
 		return nil
@@ -25,7 +26,11 @@ func (p *Set) Load(k *kernel.Objects) error {
 	if err := p.prepare(k); err != nil {
 		return err
 	}
-	return p.each(k, func(h *hookProgram) bool { return h.jump == nil && p.failed[h.rule] == nil }, func(h *hookProgram, err error) error {
+	wanted := func(h *hookProgram) bool { return (h.jump == nil || h.stale) && p.failed[h.rule] == nil }
+	return p.each(k, wanted, func(h *hookProgram, err error) error {
+		if h.stale {
+			return &kernel.TakeoverError{Err: fmt.Errorf("rule %s: load the program for %s: %w", h.rule, h.hook.Text, err)}
+		}
 		if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
 			return fmt.Errorf("rule %s: load the program for %s: %w (run as root, or with CAP_BPF and CAP_PERFMON)", h.rule, h.hook.Text, err)
 		}
@@ -115,7 +120,11 @@ func (p *Set) loadHook(k *kernel.Objects, spec *ebpf.CollectionSpec, h *hookProg
 			return err
 		}
 	}
-	return h.jump.To(c.Programs[h.site.template])
+	if err := h.jump.To(c.Programs[h.site.template]); err != nil {
+		return err
+	}
+	h.stale = false
+	return nil
 }
 
 // Attach attaches what ends work before what begins it. A rule whose hook cannot

@@ -43,6 +43,7 @@ type hookProgram struct {
 	pin     string // what it is pinned as; "": it is not
 	sum     string // of its rule, if it is pinned: see sumOf
 	resumed bool   // an earlier daemon had attached it
+	stale   bool   // it runs a program that was loaded for what the main object was before
 }
 
 func (p *hookProgram) name() string { return "pair:" + p.rule + ":" + p.hook.Text }

@@ -131,6 +131,7 @@ func (was *keptPair) take(k *kernel.Objects, spec *rules.PairSpec, hooks []*hook
 	}
 	for i, h := range hooks {
 		h.jump, h.pin, h.sum, h.done, h.resumed = jumps[i], pinName(was.Number, i), sum, true, true
+		h.stale = k.Takeover().Programs != ""
 		h.wire.Pair = was.Number
 		k.AddLink(h.attachment(links[i]))
 	}

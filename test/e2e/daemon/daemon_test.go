@@ -54,7 +54,7 @@ func (h *home) command(args ...string) []string {
 	return append([]string{
 		built.tailcam, "run", "--rules", h.rules, "--socket-path", h.socket,
 		"--snapshots-dir", h.snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%", "--budget-softirqs", "off",
-		"--recorder-cover", "0s",
+		"--recorder-cover", "0s", "--otlp-spool", filepath.Join(h.dir, "otlp"),
 	}, args...)
 }
 

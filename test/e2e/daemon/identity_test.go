@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	cgroups "github.com/tailcam/tailcam/test/support/provoke"
@@ -31,6 +33,7 @@ func TestPods(t *testing.T) {
 		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, namespace: shop, pod: 'web-*', not_container: proxy}",
 			"snapshot: {after: 10ms}"),
 		entry("others", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, not_pod: '*'}", "snapshot: false"),
+		healthRule("{namespace: shop, pod: 'web-*', container: app}"),
 	), "--containers-sockets", "cri:"+c.Socket, "--outliers-rate", "0")
 	labels := map[string]string{"app.kubernetes.io/name": "shop", "secret": "x"}
 	web := c.Run("shop", "web-1", "app", nap20, labels)
@@ -65,6 +68,14 @@ func TestPods(t *testing.T) {
 		assert.Check(t, strings.Contains(line, `"status":"`+tt.status+`"`) && strings.Contains(line, tt.says), "%s", line)
 	}
 	assert.Check(t, !strings.Contains(d.log.String(), noRuntime))
+	assertTargets(d, web.ID, []string{"--pod", "web-1", "--container", "app"}, []string{"--pod", "web-*", "--namespace", "shop", "--container", "app"},
+		[]string{"--namespace", "sh*", "--container", "app", "--pod", "web-1"})
+	o := targetOf(d, "--pod", "web-1") // any of its containers: the sandbox is one
+	assert.Check(t, o.Task.Container == web.ID || o.Task.Container == web.Sandbox, "%+v", o.Task)
+	for _, flags := range [][]string{{"--pod", "web-1", "--namespace", "other"}, {"--pod", "web-1", "--container", "proxy"}, {"--pod", "web-9"}} {
+		a := d.verb(append([]string{"snapshot"}, flags...)...)
+		assert.Check(t, a.code == 1 && strings.Contains(a.err, "no thread now with "), "%q: %+v", flags, a)
+	}
 	web.Remove()
 	seen := d.status().rule("web").Outliers
 	assertNamed(t, d, web)
@@ -74,6 +85,24 @@ func TestPods(t *testing.T) {
 	eventually(t, "the next pod's naps are told", func() bool { return d.status().rule("web").Outliers >= seen+5 })
 	list = d.events("web")
 	assert.Check(t, list[len(list)-1].Task.Container == again.ID, "%+v", list[len(list)-1].Task)
+}
+
+// healthRule is a trigger whose check fails each second, as nobody listens there.
+func healthRule(target string) string {
+	return `  - {name: health, track: trigger, on: {probe: {tcp: "127.0.0.1:1", every: 1s}}, target: ` + target +
+		", snapshot: {after: 5ms, every: 1ms, burst: 9}}\n"
+}
+
+// assertTargets: triggers by hand with each of these flags, and those of healthRule, explain the
+// nap in a container.
+func assertTargets(d *running, container string, flags ...[]string) {
+	d.t.Helper()
+	for _, f := range flags {
+		o := targetOf(d, f...)
+		assert.Check(d.t, o.Task.Container == container && o.Task.Comm == "nap" && o.Explained.Verdict != "", "%q: %+v", f, o.Task)
+	}
+	o := explainedOutlier(d, "health", func(o *events.Outlier) bool { return o.Task.TID != 0 && !o.Partial })
+	assert.Check(d.t, o.Task.Container == container && o.Task.Comm == "nap", "%+v", o.Task)
 }
 
 // noRuntime is what the log says of containers without names.
@@ -130,11 +159,12 @@ func TestNoRuntime(t *testing.T) {
 	})
 }
 
-// assertNamed: the snapshot that was taken last names the pod of its task, which has gone.
+// assertNamed: the last snapshot of rule web names the pod of its task, which has gone.
 func assertNamed(t *testing.T, d *running, pod *runtimes.Pod) {
 	t.Helper()
-	assert.Assert(t, len(d.list()) > 0)
-	id := d.list()[0].ID
+	list := slices.DeleteFunc(d.list(), func(s catalog.Snapshot) bool { return s.Rule != "web" })
+	assert.Assert(t, len(list) > 0)
+	id := list[0].ID
 	names, err := snapshot.ReadNames(filepath.Join(d.snaps, id))
 	assert.NilError(t, err)
 	for i := range names.Tasks {
@@ -161,10 +191,11 @@ func TestDocker(t *testing.T) {
 	testDockerAPI(t, "docker", p.Socket, p.Run)
 }
 
-// testDockerAPI: a rule for containers by their names; run starts one.
+// testDockerAPI: a rule for containers by their names, and triggers for one of them; run starts one.
 func testDockerAPI(t *testing.T, runtime, socket string, run func(name, micros, label string) (id string)) {
 	d := start(t, rulesFile(
 		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, container: 'web*'}", "snapshot: false"),
+		healthRule("{container: 'web*'}"),
 	), "--containers-sockets", "docker:"+socket, "--containers-labels", "tier")
 	run("db1", nap20, "tier=data")
 	id := run("web1", nap20, "tier=front")
@@ -174,6 +205,9 @@ func testDockerAPI(t *testing.T, runtime, socket string, run func(name, micros, 
 		assert.Check(t, o.Partial || at.ContainerName == "web1" && at.Runtime == runtime && at.Container == id && at.Image == runtimes.Image && at.Workload["tier"] == "front",
 			"%+v", at)
 	}
+	assertTargets(d, id, []string{"--container", "web1"}, []string{"--container", "w*"})
+	a := d.verb("snapshot", "--container", "web2")
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, `no thread now with container "web2"`), "%+v", a)
 	t.Logf("%d outliers of new containers were decided before %s answered", d.status().loss("cgroup_gone", "web"), runtime)
 }
 

@@ -55,6 +55,7 @@ func TestMetrics(t *testing.T) {
 
 	// What it costs: known after a window of the budget, and never all of the machine.
 	p.becomes(`tailcam_overhead_ratio`, func(v float64) bool { return v > 0 && v < 1 })
+	p.becomes(`tailcam_budget_ratio`, is(1)) // as the harness asks
 	p.becomes(`sum(tailcam_program_seconds_total{program="sched_switch"})`, func(v float64) bool { return v > 0 })
 
 	// The median is in the native bucket of the tenth delay, and that ends where it should.

@@ -3,11 +3,15 @@ package daemon
 import (
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -156,6 +160,81 @@ func TestOTLPDown(t *testing.T) {
 	})
 	assert.Check(t, strings.Contains(d.log.String(), "gRPC status 16: who are you"))
 	assert.Check(t, is.Len(c.Records(), 0))
+}
+
+// TestOTLPSpool: outliers that wait for a collector which is down outlive kill -9 and restarts of
+// the daemon; once it is there, each arrives, with the verdict it had.
+func TestOTLPSpool(t *testing.T) {
+	needRoot(t)
+	notUnderUnit(t, "systemd starts a service again that was killed")
+	c := &collector.Collector{}
+	var down atomic.Bool
+	down.Store(true)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() {
+			http.Error(w, "later", http.StatusServiceUnavailable)
+			return
+		}
+		c.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	uid := newUID()
+	h := newHome(t, rulesFile(napRule("naps", uid, "snapshot: {after: 5ms, every: 10ms, burst: 50}"), napRule("bare", uid, "snapshot: false")))
+	args := []string{"--otlp-endpoint", s.URL, "--otlp-signals", "logs", "--metrics-listen", "127.0.0.1:0"}
+	want := map[string]string{} // ids of outliers, and their verdicts
+	const rounds, n = 4, 8
+	for round := range rounds {
+		d := h.start(t, args...)
+		naps(t, uid, n, 10*time.Millisecond, 2)
+		settled(t, d, "naps", n)
+		settled(t, d, "bare", n)
+		eventually(t, "all wait on disk", func() bool {
+			o := d.status().OTLP
+			return o.Waiting >= 2*n*(round+1) && o.SpoolBytes > 0 && o.SpoolError == "" && spooled(t, filepath.Join(h.dir, "otlp")) >= 2*n*(round+1)
+		})
+		assert.Check(t, strings.Contains(d.scrape(), "\ntailcam_otlp_spool_bytes "))
+		for _, rule := range []string{"naps", "bare"} {
+			for _, o := range d.events(rule) {
+				want[o.ID] = ""
+				if o.Explained != nil {
+					want[o.ID] = o.Explained.Verdict
+				}
+			}
+		}
+		if round%2 == 0 {
+			d.kill()
+		} else {
+			d.stop(syscall.SIGTERM)
+		}
+	}
+	down.Store(false)
+	d := h.start(t, args...)
+	eventually(t, "all have arrived", func() bool { return d.status().OTLP.Waiting == 0 && len(c.Records()) >= len(want) })
+	arrived := map[string][]any{} // verdicts by id
+	for _, r := range c.Records() {
+		id := r.Attributes["log.record.uid"].(string)
+		arrived[id] = append(arrived[id], r.Attributes["tailcam.explained.verdict"])
+	}
+	for id, verdict := range want {
+		assert.Check(t, len(arrived[id]) > 0 && (verdict == "" || slices.Contains(arrived[id], any(verdict))), "%s: %q, want %q", id, arrived[id], verdict)
+	}
+	assert.Check(t, len(want) == 2*n*rounds && len(arrived) == len(want), "%d of %d arrived, %d records", len(arrived), len(want), len(c.Records()))
+	for _, l := range d.status().Losses {
+		assert.Check(t, !strings.HasPrefix(l.Cause, "otlp_") || l.Count == 0, "%+v", l)
+	}
+}
+
+// spooled counts the outliers in the files of a spool, by their names.
+func spooled(t *testing.T, dir string) (n int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*-*-*.otlp"))
+	assert.NilError(t, err)
+	for _, f := range files {
+		count, err := strconv.Atoi(strings.Split(filepath.Base(f), "-")[1])
+		assert.NilError(t, err)
+		n += count
+	}
+	return n
 }
 
 // TestOTLPRefused: a daemon that cannot send as it was told does not start, says why,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestPinPrograms: a daemon of another version whose maps hold the same, or that needs
@@ -70,6 +71,10 @@ func TestPinPrograms(t *testing.T) {
 					"this was before the kill, or never: %+v", o)
 			}
 			assert.Equal(t, len(told), len(want))
+			eventually(t, "the declared pair's are told", func() bool { return len(d.events("declared")) >= len(want) })
+			assert.Check(t, len(d.events("declared")) == len(want) && slices.ContainsFunc(d.events("declared"), func(o events.Outlier) bool {
+				return o.StartMono < killed && o.EndMono > killed
+			}), "told of the declared pair: %+v, want %+v", d.events("declared"), want)
 			assert.Check(t, d.status().rule("nap").Outliers == uint64(3+len(want)), "the counters began anew: %+v", d.status().rule("nap"))
 
 			naps(t, uid, 2, 10*time.Millisecond, 1)

@@ -95,9 +95,7 @@ func TestTriggerActivity(t *testing.T) {
 	modules, err := filepath.Abs("../../../clients/python")
 	assert.NilError(t, err)
 	script := writeFile(t, filepath.Join(t.TempDir(), "slowthread.py"), slowThreadProgram, 0o644)
-	// Nobody listens there, so that the check fails.
-	d := start(t, rulesFile(`  - {name: health, track: trigger, on: {probe: {tcp: "127.0.0.1:1", every: 1s}}, target: {activity: "check*"}, snapshot: {after: 5ms, every: 1ms, burst: 9}}`+"\n"),
-		"--activities-enabled", "true")
+	d := start(t, rulesFile(healthRule(`{activity: "check*"}`)), "--activities-enabled", "true")
 	tids := map[string]int{}
 	for _, name := range []string{"checkout", "search"} {
 		cmd := exec.CommandContext(t.Context(), python, script, d.socket, name)

@@ -266,8 +266,8 @@ func (p *successors) told(s *step, names ...string) {
 }
 
 // TestTakeoverPairs: hooks of declared pairs outlive who attached them, with what they saw
-// begin. Those of a rule that has changed, or of a file that is another one by now, do not,
-// nor do any if they were about to change.
+// begin, also if the next one needs other programs. Those of a rule that has changed, or of a
+// file that is another one by now, do not, nor do any if they were about to change.
 func TestTakeoverPairs(t *testing.T) {
 	p := pinDirectory(t)
 	source, program := filepath.Join(t.TempDir(), "step.c"), filepath.Join(t.TempDir(), "step")
@@ -278,6 +278,7 @@ func TestTakeoverPairs(t *testing.T) {
 		assert.NilError(t, os.Rename(program+".new", program))
 	}
 	replace()
+	more := "" // rules
 	list := func(key string) []rules.Rule {
 		return pairRules(t, strings.NewReplacer("PROGRAM", program, "KEY", key, "READ", strconv.Itoa(unix.SYS_READ)).Replace(`
 rules:
@@ -287,7 +288,7 @@ rules:
      key: tid, threshold: 1us, when: {comm: step}}
   - {name: function, track: pair, entry: "uprobe:PROGRAM:step", exit: "uretprobe:PROGRAM:step",
      key: tid, threshold: 1us, when: {comm: step}}
-`))
+`)+more)
 	}
 	load := func(key string) {
 		t.Helper()
@@ -327,5 +328,22 @@ rules:
 	assert.Assert(t, p.c.kernel.Takeover().Taken, "%+v", p.c.kernel.Takeover())
 	p.told(s)
 	p.told(p.startStep(program), "call", "raw", "function")
+
+	// Programs that serve another tracker, too, and then the old ones again.
+	for _, more = range []string{"  - {name: late, track: wakeup, threshold: 10s}\n", ""} {
+		s = p.startStep(program)
+		p.dies()
+		load("[tid, pid]")
+		how := p.c.kernel.Takeover()
+		assert.Assert(t, how.Taken && strings.Contains(how.Programs, "track_"), "%+v", how)
+		p.told(s, "call", "raw", "function")
+		p.told(p.startStep(program), "call", "raw", "function")
+		s = p.startStep(program)
+		p.dies()
+		load("[tid, pid]")
+		how = p.c.kernel.Takeover()
+		assert.Assert(t, how.Taken && how.Programs == "", "%+v", how)
+		p.told(s, "call", "raw", "function")
+	}
 	p.ends()
 }

@@ -41,6 +41,9 @@ type Options struct {
 	Log      string   // file that gets the service's output; with Journal: none
 	Journal  bool     // the output goes to a journal of its own
 	Restart  bool     // as the unit says; false: never
+	// Delegated marks the service's control group as a system's manager does for Delegate=; a
+	// user's manager, as the one here, does not.
+	Delegated bool
 }
 
 // Service is one that was started. Its methods may be called from any goroutine.
@@ -109,6 +112,9 @@ mount --bind "$dir/group" /etc/group || exit
 	cmd.Stdout, cmd.Stderr = said, said
 	ended := startDaemon(t, cmd)
 	s.manager = cmd.Process.Pid
+	if o.Delegated {
+		s.delegate(joined)
+	}
 	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
 		p := s.properties()
 		if pid, _ := strconv.Atoi(p["MainPID"]); pid > 0 && p["ActiveState"] == "active" {
@@ -128,6 +134,30 @@ mount --bind "$dir/group" /etc/group || exit
 	}
 	go s.await()
 	return s
+}
+
+// delegated is the file of the manager's directory for which a service waits that is Delegated.
+const delegated = "delegated"
+
+// delegate marks the service's control group below those of the manager.
+func (s *Service) delegate(joined []string) {
+	s.t.Helper()
+	root := provoke.Hierarchy("")
+	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
+		for _, dir := range joined {
+			if root == "" || !strings.HasPrefix(dir, root) {
+				continue
+			}
+			found, err := filepath.Glob(filepath.Join(dir, "*.slice", service))
+			assert.NilError(s.t, err)
+			if len(found) == 1 {
+				assert.NilError(s.t, unix.Setxattr(found[0], "user.delegate", []byte("1"), 0))
+				assert.NilError(s.t, os.WriteFile(filepath.Join(s.dir, delegated), nil, 0o644))
+				return
+			}
+		}
+		assert.Assert(s.t, time.Now().Before(deadline), "the service has no control group in %v: %s", joined, s.console())
+	}
 }
 
 // startDaemon starts systemd, or journald, which is killed at the end of the test; ended is

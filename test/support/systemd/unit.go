@@ -56,6 +56,9 @@ func writeUnits(t testing.TB, dir string, o *Options, unit string) {
 	write(service, unit)
 	var s strings.Builder
 	s.WriteString("[Service]\nExecStartPre=\nExecStart=\n")
+	if o.Delegated {
+		s.WriteString("ExecStartPre=" + commandLine([]string{"/bin/sh", "-c", `until [ -e "$0" ]; do sleep 0.05; done`, filepath.Join(o.Dir, delegated)}) + "\n")
+	}
 	if len(o.Pre) > 0 {
 		s.WriteString("ExecStartPre=" + commandLine(o.Pre) + "\n")
 	}

@@ -8,6 +8,13 @@ import "time"
 // ConfigPath is where init finds its Config, as JSON, in the initramfs.
 const ConfigPath = "/boot.json"
 
+// LockupProvoked is the file by which a test tells init that it makes the kernel's watchdog
+// report a lockup, of a program that is called LockupComm.
+const (
+	LockupProvoked = "/run/lockup-provoked"
+	LockupComm     = "tc-lockup"
+)
+
 // ExitPort is the I/O port of QEMU's isa-debug-exit device, on x86.
 const ExitPort = 0xf4
 

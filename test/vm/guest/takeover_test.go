@@ -13,5 +13,5 @@ func TestTakeover(t *testing.T) {
 
 // TestTakeoverPrograms: the same by a daemon that needs other programs.
 func TestTakeoverPrograms(t *testing.T) {
-	provoke.Takeover(t, false, false, true)
+	provoke.Takeover(t, false, true, true)
 }
