@@ -320,7 +320,7 @@ deps-lint:
 
 .PHONY: deps-test
 deps-test:
-	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' \
+	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' musl-tools='programs with another C library' \
 		dwz='debug files that share parts' libc6-dbg='the lines of a library' xz-utils='symbols of stripped programs' \
 		llvm-19='its opinion of those lines' \
 		babeltrace2='reads the traces that tailcam writes' \

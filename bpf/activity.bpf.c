@@ -8,6 +8,7 @@
 #include "accounts/block.h"
 #include "accounts/evicted.h"
 #include "accounts/interrupt.h"
+#include "accounts/lock.h"
 #include "accounts/memory.h"
 #include "accounts/network.h"
 #include "accounts/pagecache.h"
@@ -268,6 +269,22 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit)
 {
 	call_ends();
+	return 0;
+}
+
+/* ------------------------------------------------------------------ locks */
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(contention_begin, void *lock, unsigned int flags)
+{
+	lock_begins((u64)lock, flags);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(contention_end, void *lock)
+{
+	lock_ends((u64)lock);
 	return 0;
 }
 

@@ -37,6 +37,7 @@ const (
 	ActivityMapHardwareMisses                = "hardware_misses"
 	ActivityMapInterruptTimes                = "interrupt_times"
 	ActivityMapIoWorks                       = "io_works"
+	ActivityMapLockSpins                     = "lock_spins"
 	ActivityMapPageOwners                    = "page_owners"
 	ActivityMapProgress                      = "progress"
 	ActivityMapSockets                       = "sockets"
@@ -51,6 +52,8 @@ const (
 	ActivityProgBlockRqComplete              = "block_rq_complete"
 	ActivityProgBlockRqIssue                 = "block_rq_issue"
 	ActivityProgBlockSplit                   = "block_split"
+	ActivityProgContentionBegin              = "contention_begin"
+	ActivityProgContentionEnd                = "contention_end"
 	ActivityProgFaultMajor                   = "fault_major"
 	ActivityProgFaultMinor                   = "fault_minor"
 	ActivityProgIoUringQueueAsyncWork        = "io_uring_queue_async_work"
@@ -79,6 +82,7 @@ const (
 	ActivityProgWritebackSingleInodeStart    = "writeback_single_inode_start"
 	ActivityVarAccountBlock                  = "account_block"
 	ActivityVarAccountHardware               = "account_hardware"
+	ActivityVarAccountLocks                  = "account_locks"
 	ActivityVarAccountPagecache              = "account_pagecache"
 	ActivityVarAccountSyscalls               = "account_syscalls"
 	ActivityVarAccountWorkqueues             = "account_workqueues"
@@ -150,6 +154,8 @@ type ActivityProgramSpecs struct {
 	BlockRqComplete              *ebpf.ProgramSpec `ebpf:"block_rq_complete"`
 	BlockRqIssue                 *ebpf.ProgramSpec `ebpf:"block_rq_issue"`
 	BlockSplit                   *ebpf.ProgramSpec `ebpf:"block_split"`
+	ContentionBegin              *ebpf.ProgramSpec `ebpf:"contention_begin"`
+	ContentionEnd                *ebpf.ProgramSpec `ebpf:"contention_end"`
 	FaultMajor                   *ebpf.ProgramSpec `ebpf:"fault_major"`
 	FaultMinor                   *ebpf.ProgramSpec `ebpf:"fault_minor"`
 	IoUringQueueAsyncWork        *ebpf.ProgramSpec `ebpf:"io_uring_queue_async_work"`
@@ -203,6 +209,7 @@ type ActivityMapSpecs struct {
 	HardwareMisses       *ebpf.MapSpec `ebpf:"hardware_misses"`
 	InterruptTimes       *ebpf.MapSpec `ebpf:"interrupt_times"`
 	IoWorks              *ebpf.MapSpec `ebpf:"io_works"`
+	LockSpins            *ebpf.MapSpec `ebpf:"lock_spins"`
 	PageOwners           *ebpf.MapSpec `ebpf:"page_owners"`
 	Progress             *ebpf.MapSpec `ebpf:"progress"`
 	Sockets              *ebpf.MapSpec `ebpf:"sockets"`
@@ -215,6 +222,7 @@ type ActivityMapSpecs struct {
 type ActivityVariableSpecs struct {
 	AccountBlock       *ebpf.VariableSpec `ebpf:"account_block"`
 	AccountHardware    *ebpf.VariableSpec `ebpf:"account_hardware"`
+	AccountLocks       *ebpf.VariableSpec `ebpf:"account_locks"`
 	AccountPagecache   *ebpf.VariableSpec `ebpf:"account_pagecache"`
 	AccountSyscalls    *ebpf.VariableSpec `ebpf:"account_syscalls"`
 	AccountWorkqueues  *ebpf.VariableSpec `ebpf:"account_workqueues"`
@@ -275,6 +283,7 @@ type ActivityMaps struct {
 	HardwareMisses       *ebpf.Map `ebpf:"hardware_misses"`
 	InterruptTimes       *ebpf.Map `ebpf:"interrupt_times"`
 	IoWorks              *ebpf.Map `ebpf:"io_works"`
+	LockSpins            *ebpf.Map `ebpf:"lock_spins"`
 	PageOwners           *ebpf.Map `ebpf:"page_owners"`
 	Progress             *ebpf.Map `ebpf:"progress"`
 	Sockets              *ebpf.Map `ebpf:"sockets"`
@@ -304,6 +313,7 @@ func (m *ActivityMaps) Close() error {
 		m.HardwareMisses,
 		m.InterruptTimes,
 		m.IoWorks,
+		m.LockSpins,
 		m.PageOwners,
 		m.Progress,
 		m.Sockets,
@@ -317,6 +327,7 @@ func (m *ActivityMaps) Close() error {
 type ActivityVariables struct {
 	AccountBlock       *ebpf.Variable `ebpf:"account_block"`
 	AccountHardware    *ebpf.Variable `ebpf:"account_hardware"`
+	AccountLocks       *ebpf.Variable `ebpf:"account_locks"`
 	AccountPagecache   *ebpf.Variable `ebpf:"account_pagecache"`
 	AccountSyscalls    *ebpf.Variable `ebpf:"account_syscalls"`
 	AccountWorkqueues  *ebpf.Variable `ebpf:"account_workqueues"`
@@ -350,6 +361,8 @@ type ActivityPrograms struct {
 	BlockRqComplete              *ebpf.Program `ebpf:"block_rq_complete"`
 	BlockRqIssue                 *ebpf.Program `ebpf:"block_rq_issue"`
 	BlockSplit                   *ebpf.Program `ebpf:"block_split"`
+	ContentionBegin              *ebpf.Program `ebpf:"contention_begin"`
+	ContentionEnd                *ebpf.Program `ebpf:"contention_end"`
 	FaultMajor                   *ebpf.Program `ebpf:"fault_major"`
 	FaultMinor                   *ebpf.Program `ebpf:"fault_minor"`
 	IoUringQueueAsyncWork        *ebpf.Program `ebpf:"io_uring_queue_async_work"`
@@ -390,6 +403,8 @@ func (p *ActivityPrograms) Close() error {
 		p.BlockRqComplete,
 		p.BlockRqIssue,
 		p.BlockSplit,
+		p.ContentionBegin,
+		p.ContentionEnd,
 		p.FaultMajor,
 		p.FaultMinor,
 		p.IoUringQueueAsyncWork,

@@ -26,6 +26,8 @@ int context_threads(struct bpf_iter__task *ctx)
 	out.pointer = thread_pointer(p);
 	out.pid = p->tgid;
 	out.tid = p->pid;
+	out.switches = p->nvcsw + p->nivcsw;
+	out.running = read_on_cpu(p);
 	out.place = *place;
 	bpf_seq_write(ctx->meta->seq, &out, sizeof(out));
 	return 0;

@@ -223,7 +223,7 @@ int BPF_PROG(block_rq_insert, struct request *rq)
 	if (record_block)
 		record_request(ctx, REC_BLOCK_INSERT, rq, rq->__data_len, 0, cpu, now);
 	if (track_block)
-		block_insert(rq, this_cpu(cpu), now);
+		block_insert(rq, cpu, this_cpu(cpu), now);
 	return 0;
 }
 

@@ -10,18 +10,22 @@ import (
 
 // enum activity_limits, activity.h.
 const (
-	ActivityAbi            = 1
-	ActivityProcesses      = 1024
-	ActivitySharedBytes    = 128
-	ActivityAccountBytes   = 512
-	ActivityThreadWindow   = 8
-	ActivityDefaultThreads = 256
-	ActivityMaxThreads     = 4096
-	ActivityDefaultTokens  = 1024
-	ActivityMaxTokens      = 0x20000
-	ActivityNameLen        = 32
-	ActivityTextLen        = 16
-	ActivityWords          = 63
+	ActivityAbi             = 1
+	ActivityProcesses       = 1024
+	ActivitySharedBytes     = 128
+	ActivityAccountBytes    = 512
+	ActivityThreadWindow    = 8
+	ActivityDefaultThreads  = 256
+	ActivityMaxThreads      = 4096
+	ActivityDefaultTokens   = 1024
+	ActivityMaxTokens       = 0x20000
+	ActivityNameLen         = 32
+	ActivityTextLen         = 16
+	ActivityWords           = 63
+	ActivityAttributes      = 256
+	ActivityTokenAttributes = 4
+	ActivityKeyLen          = 32
+	ActivityAttributeLen    = 92
 )
 
 // enum activity_hash, activity.h.
@@ -46,6 +50,7 @@ const (
 	ActivityGroupSyscalls   = 64
 	ActivityGroupHardware   = 128
 	ActivityGroupInterrupts = 256
+	ActivityGroupLocks      = 512
 )
 
 // enum activity_value, activity.h.
@@ -96,7 +101,13 @@ const (
 	ActivityInstructions        = 43
 	ActivityCacheMissesHw       = 44
 	ActivityRunnableStolenNs    = 45
-	ActivityValues              = 46
+	ActivityBlockedKernelLockNs = 46
+	ActivityKernelLocks         = 47
+	ActivityKernelLockMutexNs   = 48
+	ActivityKernelLockRwsemNs   = 49
+	ActivityKernelLockSpinNs    = 50
+	ActivityKernelLockRtmutexNs = 51
+	ActivityValues              = 52
 )
 
 // ActivityHalf is struct activity_half, activity.h.
@@ -130,16 +141,32 @@ type ActivityToken struct {
 	SpanId     [8]uint8
 	Name       [32]byte
 	Text       [16]byte
-	_          uint64
+	Attributes [4]uint16
 }
+
+// ActivityAttribute is struct activity_attribute, activity.h.
+type ActivityAttribute struct {
+	_     structs.HostLayout
+	State uint32
+	Key   [32]byte
+	Value [92]byte
+}
+
+// enum activity_attribute_state, activity.h.
+const (
+	ActivityAttributeFree    = 0
+	ActivityAttributeClaimed = 1
+	ActivityAttributeReady   = 2
+)
 
 // ActivityClient is struct activity_client, activity.h.
 type ActivityClient struct {
-	_              structs.HostLayout
-	NextToken      uint64
-	TokensRefused  uint64
-	ThreadsRefused uint64
-	_              [13]uint64
+	_                 structs.HostLayout
+	NextToken         uint64
+	TokensRefused     uint64
+	ThreadsRefused    uint64
+	AttributesRefused uint64
+	_                 [12]uint64
 }
 
 // ActivityHeader is struct activity_header, activity.h.
@@ -155,8 +182,8 @@ type ActivityHeader struct {
 	SlowNs    uint64
 	MachineNs uint64
 	_         [13]uint64
-	Unknown   [27]uint64
-	_         [18]uint64
+	Unknown   [33]uint64
+	_         [12]uint64
 }
 
 // ActivityThreadState is struct activity_thread_state, activity.h.
@@ -340,11 +367,14 @@ type ContextPlace struct {
 
 // ContextThread is struct context_thread, context.h.
 type ContextThread struct {
-	_       structs.HostLayout
-	Pointer uint64
-	Pid     uint32
-	Tid     uint32
-	Place   ContextPlace
+	_        structs.HostLayout
+	Pointer  uint64
+	Pid      uint32
+	Tid      uint32
+	Switches uint64
+	Running  uint32
+	_        uint32
+	Place    ContextPlace
 }
 
 // enum run_history, counters.h.

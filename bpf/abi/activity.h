@@ -5,7 +5,8 @@
  * Each such process has two arrays, with the same things at the same indexes: `shared`,
  * which it maps and writes, and `accounts`, which the kernel side alone writes. Index 0 is
  * a header; [1, 1 + threads) are slots of threads; [1 + threads, 1 + threads + tokens)
- * are tokens. Nothing in `shared` is believed beyond its own process.
+ * are tokens. After them `shared` has the attributes of tokens. Nothing in `shared` is
+ * believed beyond its own process.
  */
 #ifndef TAILCAM_ABI_ACTIVITY_H
 #define TAILCAM_ABI_ACTIVITY_H
@@ -25,6 +26,10 @@ enum activity_limits {
 	ACTIVITY_NAME_LEN = 32,
 	ACTIVITY_TEXT_LEN = 16,
 	ACTIVITY_WORDS = 63,
+	ACTIVITY_ATTRIBUTES = 256,     /* different ones of a process */
+	ACTIVITY_TOKEN_ATTRIBUTES = 4, /* of one token */
+	ACTIVITY_KEY_LEN = 32,
+	ACTIVITY_ATTRIBUTE_LEN = 92,
 };
 
 /* Home of a thread: tid * ACTIVITY_HASH >> (32 - log2(threads)), of 32 bits. */
@@ -49,6 +54,7 @@ enum activity_group {
 	ACTIVITY_GROUP_SYSCALLS = 1 << 6,
 	ACTIVITY_GROUP_HARDWARE = 1 << 7,
 	ACTIVITY_GROUP_INTERRUPTS = 1 << 8,
+	ACTIVITY_GROUP_LOCKS = 1 << 9,
 };
 
 /*
@@ -101,7 +107,13 @@ enum activity_value {
 	ACTIVITY_CYCLES,
 	ACTIVITY_INSTRUCTIONS,
 	ACTIVITY_CACHE_MISSES_HW,
-	ACTIVITY_RUNNABLE_STOLEN_NS, /* of ACTIVITY_RUNNABLE_NS: its own clock stood, and no switch was seen */
+	ACTIVITY_RUNNABLE_STOLEN_NS,	 /* of ACTIVITY_RUNNABLE_NS: its own clock stood, and no switch was seen */
+	ACTIVITY_BLOCKED_KERNEL_LOCK_NS, /* of ACTIVITY_BLOCKED_NS: in a lock of the kernel, not of user space */
+	ACTIVITY_KERNEL_LOCKS,		 /* how often it had to wait for one */
+	ACTIVITY_KERNEL_LOCK_MUTEX_NS,	 /* and how long, spinning or asleep */
+	ACTIVITY_KERNEL_LOCK_RWSEM_NS,
+	ACTIVITY_KERNEL_LOCK_SPIN_NS,
+	ACTIVITY_KERNEL_LOCK_RTMUTEX_NS,
 	ACTIVITY_VALUES,
 };
 
@@ -132,17 +144,34 @@ struct activity_token {
 	__u64 value;   /* the application's number */
 	__u8 trace_id[16];
 	__u8 span_id[8];
-	char name[ACTIVITY_NAME_LEN]; /* NUL-terminated */
-	char text[ACTIVITY_TEXT_LEN]; /* the application's own */
-	__u64 _pad;
+	char name[ACTIVITY_NAME_LEN];		     /* NUL-terminated */
+	char text[ACTIVITY_TEXT_LEN];		     /* the application's own */
+	__u16 attributes[ACTIVITY_TOKEN_ATTRIBUTES]; /* numbers of struct activity_attribute, from 1 on; 0: none */
+};
+
+/*
+ * A key with a value. Many tokens have the same: it is written once, and stays. Number n is at
+ * index threads + tokens + n; the kernel side never reads it.
+ */
+struct activity_attribute {
+	__u32 state;		    /* enum activity_attribute_state, by compare-and-swap */
+	char key[ACTIVITY_KEY_LEN]; /* NUL-terminated, as is the value */
+	char value[ACTIVITY_ATTRIBUTE_LEN];
+};
+
+enum activity_attribute_state {
+	ACTIVITY_ATTRIBUTE_FREE,
+	ACTIVITY_ATTRIBUTE_CLAIMED, /* it is being written */
+	ACTIVITY_ATTRIBUTE_READY,
 };
 
 /* Index 0 of `shared`: for the process's own use; the kernel side never reads it. */
 struct activity_client {
-	__u64 next_token;      /* where to look for a free one */
-	__u64 tokens_refused;  /* all were taken */
-	__u64 threads_refused; /* a thread found no slot */
-	__u64 _pad[13];
+	__u64 next_token;	  /* where to look for a free one */
+	__u64 tokens_refused;	  /* all were taken */
+	__u64 threads_refused;	  /* a thread found no slot */
+	__u64 attributes_refused; /* all were taken, of the process or of the token */
+	__u64 _pad[12];
 };
 
 /* ------------------------------------------- written by the kernel side */
@@ -164,7 +193,7 @@ struct activity_header {
 	__u64 machine_ns;
 	__u64 _pad[13];
 	__u64 unknown[ACTIVITY_VALUES - ACTIVITY_SYSCALLS]; /* by enum activity_value, from there on */
-	__u64 _pad2[18];
+	__u64 _pad2[12];
 };
 
 /*

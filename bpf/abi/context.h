@@ -26,6 +26,9 @@ struct context_thread {
 	__u64 pointer; /* thread pointer */
 	__u32 pid;
 	__u32 tid;
+	__u64 switches; /* how often it has left its CPU */
+	__u32 running;	/* it is on one */
+	__u32 _pad;
 	struct context_place place;
 };
 

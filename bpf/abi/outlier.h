@@ -121,7 +121,7 @@ struct outlier {
 	struct run_total runs[TOP_RUNS]; /* who ran instead; in no order, those with ns 0 are empty */
 	__u64 user_regs[USER_REGS];	 /* enum user_reg */
 	__u64 user_start_ns;		 /* when the thread began, of CLOCK_BOOTTIME */
-	__u64 user_switches;		 /* how often it had left its CPU */
+	__u64 user_switches;		 /* how often it had left its CPU; of timeouts always */
 	__u8 trace_id[16];		 /* of the thread's context; zeros: none */
 	__u8 span_id[8];
 	__u64 extra[EXTRA_BYTES / 8]; /* what only this tracker knows: a struct of its own */

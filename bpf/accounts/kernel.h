@@ -51,7 +51,7 @@ struct io_worker {
 } CORE;
 
 struct task_io_accounting {
-	u64 syscr; /* with CONFIG_TASK_XACCT: system calls that read, counted at their end */
+	u64 syscr, syscw; /* with CONFIG_TASK_XACCT: system calls that read or write, counted at their end */
 } CORE;
 
 struct task_struct___more {
@@ -60,11 +60,25 @@ struct task_struct___more {
 	unsigned long min_flt, maj_flt; /* counted at their end */
 } CORE;
 
+/* include/trace/events/lock.h: flags of contention_begin. */
+#define LCB_F_SPIN (1U << 0)
+#define LCB_F_READ (1U << 1)
+#define LCB_F_WRITE (1U << 2)
+#define LCB_F_RT (1U << 3)
+#define LCB_F_MUTEX (1U << 5)
+
 static __always_inline u64 reads_of(struct task_struct *current)
 {
 	struct task_struct___more *p = (void *)current;
 
 	return bpf_core_field_exists(p->ioac.syscr) ? p->ioac.syscr : 0;
+}
+
+static __always_inline u64 writes_of(struct task_struct *current)
+{
+	struct task_struct___more *p = (void *)current;
+
+	return bpf_core_field_exists(p->ioac.syscw) ? p->ioac.syscw : 0;
 }
 
 static __always_inline u64 faults_of(struct task_struct *current)

@@ -30,6 +30,10 @@ struct progress {
 	/* What began and goes on; 0: nothing. */
 	u64 fault_ns, fault_away_ns, call_ns, call_away_ns;
 	u64 network_ns, network_away_ns; /* since when the call works for a socket */
+	/* A lock of the kernel that it waits for: see lock.h. */
+	u64 lock, lock_ns;
+	u64 lock_ip, lock_calls;
+	u32 lock_kind, _pad;
 	/* The page cache, of one file: see pagecache.h. */
 	u64 mapping;
 	u64 read_index, read_end, read_call; /* pages that were counted as hits, and in which call */

@@ -14,6 +14,7 @@
 #include "accounts/carried.h"
 #include "accounts/declared.h"
 #include "accounts/hardware.h"
+#include "accounts/lock.h"
 #include "accounts/slice.h"
 #include "lib/task.h"
 
@@ -27,13 +28,15 @@ struct {
 
 /* ------------------------------------------------------------- switch-out */
 
-/* Why prev, which is not runnable, waits; 0: only who wakes it knows. */
-static __always_inline u32 blocked_cause(struct task_struct *prev)
+/* Why prev, which is not runnable, waits; 0: only who wakes it knows. It carries its token since then. */
+static __always_inline u32 blocked_cause(struct task_struct *prev, u64 carried_ns)
 {
 	void *regs;
 	bool compat;
 	s32 nr;
 
+	if (account_locks && lock_waits(prev, carried_ns))
+		return ACTIVITY_BLOCKED_KERNEL_LOCK_NS;
 	if (prev->flags & PF_MEMALLOC)
 		return ACTIVITY_BLOCKED_RECLAIM_NS;
 	if (task_iowait(prev))
@@ -50,10 +53,10 @@ static __always_inline u32 blocked_cause(struct task_struct *prev)
 	return is_sleep_call(nr, compat) ? ACTIVITY_BLOCKED_TIMER_NS : 0;
 }
 
-static __always_inline u32 leave_cause(struct task_struct *prev, bool preempt, u32 prev_state)
+static __always_inline u32 leave_cause(struct task_struct *prev, u64 carried_ns, bool preempt, u32 prev_state)
 {
 	if (!task_runnable(prev, preempt, prev_state))
-		return blocked_cause(prev);
+		return blocked_cause(prev, carried_ns);
 	return task_throttled(prev) ? ACTIVITY_RUNNABLE_THROTTLED_NS : ACTIVITY_RUNNABLE_PREEMPTED_NS;
 }
 
@@ -100,7 +103,7 @@ static __always_inline void account_switch_out(struct task_struct *prev, bool pr
 	account_seen(prev, &thread, seq, now);
 	state->token = account ? half.token : 0;
 	state->generation = half.generation;
-	state->cause = leave_cause(prev, preempt, prev_state);
+	state->cause = leave_cause(prev, half.since_ns, preempt, prev_state);
 	state->waking_ns = 0;
 	state->runtime_ns = prev->se.sum_exec_runtime;
 	barrier();

@@ -91,6 +91,7 @@ static __always_inline bool read_task(struct scratch *s, struct task_struct *p, 
 	__builtin_memcpy(s->out.comm, s->facts.comm, TASK_COMM_LEN);
 	s->facts.thread = kthread ? THREAD_KERNEL : THREAD_USER;
 	s->out.state = BPF_CORE_READ(p, __state);
+	s->out.user_switches = BPF_CORE_READ(p, nvcsw) + BPF_CORE_READ(p, nivcsw);
 	if (read_on_cpu(p))
 		s->out.flags |= OUTLIER_RUNNING;
 	if (kthread)

@@ -9,6 +9,7 @@
 
 #include "lib/growth.h"
 #include "lib/histogram.h"
+#include "lib/kept_context.h"
 #include "lib/outlier.h"
 #include "lib/request.h"
 #include "lib/timeout_scan.h"
@@ -34,8 +35,8 @@ struct request_slot {
 	u64 sector; /* as issued */
 	struct deadline deadline;
 	u32 cmd_flags;
-	u32 _pad1;
-	u64 _pad2;
+	u32 _pad;
+	u64 context_ns; /* when the context of who asked was kept; 0: it has none */
 };
 
 /* Requests by address, their slots and further segments; written here. Sized and grown by the daemon. */
@@ -57,8 +58,23 @@ static __always_inline void request_forget(int index, struct request_slot *slot)
 	table_release(TABLE_REQUESTS, &request_keys, index);
 }
 
+/*
+ * Keeps what current works for, which has asked for a request: not what an interrupt has
+ * interrupted, and not a worker, who has the thread pointer of another.
+ */
+static __always_inline void request_keeps(struct request_slot *slot, u32 index, struct task_struct *current, u32 cpu,
+					  struct cpu_state *me, u64 now)
+{
+	slot->context_ns = 0;
+	if (!thread_contexts || current->flags & (PF_KTHREAD | PF_IO_WORKER) || !me ||
+	    running_in(current, percpu_base(current, &me->percpu, cpu)))
+		return;
+	if (context_keep(index, CONTEXT_REQUEST, now))
+		slot->context_ns = now;
+}
+
 /* The slot of rq; if it is new, current is taken for the one who asked. */
-static __always_inline struct request_slot *request_claim(struct request *rq, struct cpu_state *me)
+static __always_inline struct request_slot *request_claim(struct request *rq, u32 cpu, struct cpu_state *me, u64 now)
 {
 	struct request_slot *slot;
 	struct task_struct *p;
@@ -91,14 +107,15 @@ static __always_inline struct request_slot *request_claim(struct request *rq, st
 	slot->kthread = !!(p->flags & PF_KTHREAD);
 	slot->cgroup_id = p->cgroups->dfl_cgrp->kn->id;
 	COPY_COMM(slot->comm, p);
+	request_keeps(slot, index, p, cpu, me, now);
 	return slot;
 }
 
 /* -------------------------------------------------------------------- entry */
 
-static __always_inline void block_insert(struct request *rq, struct cpu_state *me, u64 now)
+static __always_inline void block_insert(struct request *rq, u32 cpu, struct cpu_state *me, u64 now)
 {
-	struct request_slot *slot = request_claim(rq, me);
+	struct request_slot *slot = request_claim(rq, cpu, me, now);
 
 	if (slot && !slot->insert_ns && !slot->issue_ns)
 		slot->insert_ns = now;
@@ -106,7 +123,7 @@ static __always_inline void block_insert(struct request *rq, struct cpu_state *m
 
 static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_state *me, u64 now)
 {
-	struct request_slot *slot = request_claim(rq, me);
+	struct request_slot *slot = request_claim(rq, cpu, me, now);
 
 	if (!slot)
 		return;
@@ -151,8 +168,21 @@ static __always_inline void block_merge(struct request *rq)
 
 /* --------------------------------------------------------------------- exit */
 
+/* What the one who asked for it worked for then. */
+static __always_inline void request_context(struct outlier *out, struct request_slot *slot, u32 index)
+{
+	struct context_key key = {.of = index, .kind = CONTEXT_REQUEST};
+	struct kept_context *kept;
+
+	if (!thread_contexts || !slot->context_ns)
+		return;
+	kept = bpf_map_lookup_elem(&kept_contexts, &key);
+	if (kept && kept->time_ns == slot->context_ns)
+		__builtin_memcpy(out->trace_id, kept->id, sizeof(kept->id));
+}
+
 /* Who asked for the request: the facts that rules ask for, and the same in the outlier. */
-static __always_inline void outlier_request(struct scratch *s, struct request_slot *slot)
+static __always_inline void outlier_request(struct scratch *s, struct request_slot *slot, u32 index)
 {
 	struct outlier *out = &s->out;
 
@@ -169,10 +199,12 @@ static __always_inline void outlier_request(struct scratch *s, struct request_sl
 	out->bytes = slot->bytes;
 	out->requeues = slot->requeues;
 	out->entry_cpu = slot->cpu;
+	request_context(out, slot, index);
 }
 
 /* The floor is passed. current is whoever was interrupted: the slot knows who asked. */
-static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, int error, u32 cpu, u64 now)
+static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, u32 index, int error, u32 cpu,
+					  u64 now)
 {
 	struct scratch *s = outlier_init(TRACK_BLOCK, cpu, slot->issue_ns, now);
 	u64 queued = slot->insert_ns ? slot->insert_ns : rq->start_time_ns;
@@ -185,7 +217,7 @@ static __always_inline void block_outlier(struct request *rq, struct request_slo
 		return;
 	s->timed_out = timed_out;
 	out = &s->out;
-	outlier_request(s, slot);
+	outlier_request(s, slot, index);
 	out->cmd_flags = rq->cmd_flags;
 	s->facts.op = 1 << op_class(out->cmd_flags);
 	out->dev = s->facts.dev = request_dev(rq);
@@ -248,7 +280,7 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 		block_histogram(rq, slot, op, cpu, now);
 		floor = floor_block[op & 7];
 		if ((s64)(now - slot->issue_ns) >= (s64)floor)
-			block_outlier(rq, slot, error, cpu, now);
+			block_outlier(rq, slot, index, error, cpu, now);
 	}
 	request_forget(index, slot);
 }
@@ -289,7 +321,7 @@ static __always_inline void expire_request(struct tick_walk *w, u32 index)
 		slot->deadline.due_ns = NEVER;
 		return;
 	}
-	outlier_request(s, slot);
+	outlier_request(s, slot, index);
 	s->out.cpu = s->facts.cpu = slot->cpu; /* nobody knows where it will complete */
 	s->out.cmd_flags = slot->cmd_flags;
 	s->facts.op = 1 << op_class(slot->cmd_flags);

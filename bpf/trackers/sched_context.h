@@ -2,45 +2,16 @@
 /*
  * What others worked for who make a task wait: its waker, when it wakes it after a sleep
  * past the floor, and who has the CPU for long, when it leaves it. Both are current at
- * that moment, and in the kernel (see lib/thread_context.h).
+ * that moment, and in the kernel (see lib/kept_context.h).
  */
 #ifndef TAILCAM_TRACKER_SCHED_CONTEXT_H
 #define TAILCAM_TRACKER_SCHED_CONTEXT_H
 
+#include "lib/kept_context.h"
 #include "lib/run_history.h"
-#include "lib/thread_context.h"
 
 /* A run that is noted takes this long at least: so there are few. */
 #define CONTEXT_RUN_NS 1000000
-
-enum context_kind {
-	CONTEXT_WAKER, /* by the woken thread */
-	CONTEXT_RUN,   /* by the thread itself */
-};
-
-struct context_key {
-	u32 tid;
-	u32 kind;
-};
-
-struct kept_context {
-	u64 time_ns; /* of the wake-up, or the end of the run */
-	u64 id[3];
-};
-
-/* Contexts of others; written when they are current, read at the outlier. Sized by the daemon. */
-MAP(kept_contexts, LRU_HASH, 0, 1, struct context_key, struct kept_context);
-
-/* Keeps the context of current. */
-static __noinline int context_keep(u32 tid, u32 kind, u64 now)
-{
-	struct context_key key = {.tid = tid, .kind = kind};
-	struct kept_context kept = {.time_ns = now};
-
-	if (context_read(kept.id))
-		bpf_map_update_elem(&kept_contexts, &key, &kept, BPF_ANY);
-	return 0;
-}
 
 /* prev, which is current, leaves its CPU. Called while the run history has its run as the last one. */
 static __always_inline void context_of_run(struct task_struct *prev, u32 tid, struct cpu_state *me, u64 now)
@@ -54,7 +25,7 @@ static __always_inline void context_of_run(struct task_struct *prev, u32 tid, st
 /* The context of the waker, of that wake-up. */
 static __always_inline void context_of_waker(struct outlier *out, u64 woken)
 {
-	struct context_key key = {.tid = out->tid, .kind = CONTEXT_WAKER};
+	struct context_key key = {.of = out->tid, .kind = CONTEXT_WAKER};
 	struct kept_context *kept = bpf_map_lookup_elem(&kept_contexts, &key);
 
 	if (kept && kept->time_ns == woken)
@@ -73,13 +44,13 @@ static __always_inline void context_of_longest(struct outlier *out, u64 since)
 
 		if (run->ns > longest && run->tid != out->tid) {
 			longest = run->ns;
-			key.tid = run->tid;
+			key.of = run->tid;
 		}
 	}
 	kept = bpf_map_lookup_elem(&kept_contexts, &key);
 	if (!longest || !kept || (s64)(kept->time_ns - since) < 0)
 		return;
-	out->run_tid = key.tid;
+	out->run_tid = key.of;
 	__builtin_memcpy(out->run_trace_id, kept->id, sizeof(kept->id));
 }
 

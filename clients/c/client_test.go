@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -162,6 +163,7 @@ func TestFull(t *testing.T) {
 	assert.Check(t, is.Equal(lines[0]["tokens"], 128.0))
 	assert.Check(t, is.Equal(lines[0]["tokens_full"], 2000-128.0))
 	assert.Check(t, is.Equal(lines[0]["stale"], 1.0))
+	assert.Check(t, is.Equal(lines[0]["attributes_full"], 1.0+10))
 	assert.Check(t, lines[0]["threads_full"].(float64) >= 100-64)
 }
 
@@ -175,7 +177,7 @@ func TestForks(t *testing.T) {
 }
 
 // BenchmarkSwitch reports what a switch costs, and a token from begin to end, with few and with many
-// live tokens, beside an empty call, a system call and a call with a uprobe.
+// live tokens, beside an empty call, a system call, calls with a uprobe, and a tracepoint of LTTng-UST.
 func BenchmarkSwitch(b *testing.B) {
 	program := client(b)
 	p := activitypeer.StartKernel(b)
@@ -186,18 +188,65 @@ func BenchmarkSwitch(b *testing.B) {
 	defer empty.Close()
 	file, err := link.OpenExecutable(program)
 	assert.NilError(b, err)
-	probe, err := file.Uprobe("probed", empty, nil)
-	assert.NilError(b, err)
-	defer func() { assert.Check(b, probe.Close()) }()
+	for _, function := range []string{"probed", "probed_nop"} {
+		probe, err := file.Uprobe(function, empty, nil)
+		assert.NilError(b, err)
+		defer func() { assert.Check(b, probe.Close()) }()
+	}
+	report := func(b *testing.B, out []byte) {
+		var costs map[string]float64
+		assert.NilError(b, json.Unmarshal(out, &costs))
+		for name, ns := range costs {
+			b.ReportMetric(ns, name)
+		}
+	}
 	for _, live := range []string{"10", "1000", "100000"} {
 		b.Run(live, func(b *testing.B) {
 			out, err := exec.CommandContext(b.Context(), program, p.Path, "cost", live).Output()
 			assert.NilError(b, err)
-			var costs map[string]float64
-			assert.NilError(b, json.Unmarshal(out, &costs))
-			for name, ns := range costs {
-				b.ReportMetric(ns, name)
-			}
+			report(b, out)
 		})
 	}
+	b.Run("lttng", func(b *testing.B) { report(b, lttng(b)) })
+}
+
+// lttng runs the program with LTTng's tracepoint in a session that overwrites its memory, and writes nothing.
+func lttng(b *testing.B) []byte {
+	b.Helper()
+	sessions, err := exec.LookPath("lttng-sessiond")
+	headers, _ := filepath.Glob("/usr/include/*/lttng/tracepoint-event.h") // the pattern is good
+	if err != nil || len(headers) == 0 {
+		b.Skip("needs LTTng-UST (apt install lttng-tools liblttng-ust-dev)")
+	}
+	program := compile(b, "testdata/lttng.c", "-Itestdata", "-Wl,--no-as-needed", "-llttng-ust", "-ldl")
+	home := b.TempDir()
+	run := func(name string, args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(b.Context(), name, args...)
+		cmd.Env = append(cmd.Environ(), "LTTNG_HOME="+home)
+		return cmd.CombinedOutput()
+	}
+	daemon := exec.Command(sessions, "--no-kernel")
+	daemon.Env = append(daemon.Environ(), "LTTNG_HOME="+home)
+	assert.NilError(b, daemon.Start())
+	defer func() {
+		assert.Check(b, daemon.Process.Signal(syscall.SIGTERM))
+		_ = daemon.Wait() // it was told to end
+	}()
+	create := []string{"--no-sessiond", "create", "tailcam-bench", "--snapshot", "--output=" + home}
+	out, err := run("lttng", create...)
+	for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		out, err = run("lttng", create...) // it is not up yet
+	}
+	assert.NilError(b, err, "%s", out)
+	defer func() {
+		out, err := run("lttng", "--no-sessiond", "destroy", "tailcam-bench")
+		assert.Check(b, err, "%s", out)
+	}()
+	for _, args := range [][]string{{"enable-event", "--userspace", "tailcam_bench:switched"}, {"start"}} {
+		out, err = run("lttng", append([]string{"--no-sessiond"}, args...)...)
+		assert.NilError(b, err, "%s", out)
+	}
+	out, err = run(program)
+	assert.NilError(b, err, "%s", out)
+	return out
 }

@@ -122,53 +122,59 @@ static inline void tailcam_end(const char *key)
  * counts, by the names that they have everywhere in tailcam. `tailcam list accounts` says where each
  * comes from, and which are not to be had on a kernel. The order is the kernel side's.
  */
-#define TAILCAM_VALUES(X)        \
-	X(cpu_ns)                \
-	X(cpu_kernel_ns)         \
-	X(runnable_ns)           \
-	X(runnable_preempted_ns) \
-	X(runnable_woken_ns)     \
-	X(runnable_throttled_ns) \
-	X(blocked_ns)            \
-	X(blocked_disk_ns)       \
-	X(blocked_lock_ns)       \
-	X(blocked_network_ns)    \
-	X(blocked_task_ns)       \
-	X(blocked_timer_ns)      \
-	X(blocked_fault_ns)      \
-	X(blocked_reclaim_ns)    \
-	X(blocked_work_ns)       \
-	X(blocked_other_ns)      \
-	X(switches)              \
-	X(preemptions)           \
-	X(wakeups)               \
-	X(syscalls)              \
-	X(syscall_ns)            \
-	X(faults_minor)          \
-	X(faults_major)          \
-	X(fault_ns)              \
-	X(cache_hits)            \
-	X(cache_misses)          \
-	X(block_requests)        \
-	X(block_bytes)           \
-	X(block_queue_ns)        \
-	X(block_device_ns)       \
-	X(tcp_bytes_sent)        \
-	X(tcp_bytes_received)    \
-	X(tcp_segments)          \
-	X(tcp_retransmits)       \
-	X(network_ns)            \
-	X(memory_bytes)          \
-	X(work_items)            \
-	X(work_ns)               \
-	X(work_blocked_ns)       \
-	X(writeback_bytes)       \
-	X(evicted_pages)         \
-	X(evicts_pages)          \
-	X(cycles)                \
-	X(instructions)          \
-	X(cache_misses_hw)       \
-	X(runnable_stolen_ns)
+#define TAILCAM_VALUES(X)         \
+	X(cpu_ns)                 \
+	X(cpu_kernel_ns)          \
+	X(runnable_ns)            \
+	X(runnable_preempted_ns)  \
+	X(runnable_woken_ns)      \
+	X(runnable_throttled_ns)  \
+	X(blocked_ns)             \
+	X(blocked_disk_ns)        \
+	X(blocked_lock_ns)        \
+	X(blocked_network_ns)     \
+	X(blocked_task_ns)        \
+	X(blocked_timer_ns)       \
+	X(blocked_fault_ns)       \
+	X(blocked_reclaim_ns)     \
+	X(blocked_work_ns)        \
+	X(blocked_other_ns)       \
+	X(switches)               \
+	X(preemptions)            \
+	X(wakeups)                \
+	X(syscalls)               \
+	X(syscall_ns)             \
+	X(faults_minor)           \
+	X(faults_major)           \
+	X(fault_ns)               \
+	X(cache_hits)             \
+	X(cache_misses)           \
+	X(block_requests)         \
+	X(block_bytes)            \
+	X(block_queue_ns)         \
+	X(block_device_ns)        \
+	X(tcp_bytes_sent)         \
+	X(tcp_bytes_received)     \
+	X(tcp_segments)           \
+	X(tcp_retransmits)        \
+	X(network_ns)             \
+	X(memory_bytes)           \
+	X(work_items)             \
+	X(work_ns)                \
+	X(work_blocked_ns)        \
+	X(writeback_bytes)        \
+	X(evicted_pages)          \
+	X(evicts_pages)           \
+	X(cycles)                 \
+	X(instructions)           \
+	X(cache_misses_hw)        \
+	X(runnable_stolen_ns)     \
+	X(blocked_kernel_lock_ns) \
+	X(kernel_locks)           \
+	X(kernel_lock_mutex_ns)   \
+	X(kernel_lock_rwsem_ns)   \
+	X(kernel_lock_spin_ns)    \
+	X(kernel_lock_rtmutex_ns)
 
 #define TAILCAM_FIELD_(name) uint64_t name;
 #define TAILCAM_NUMBER_(name) TAILCAM_##name##_,
@@ -211,10 +217,11 @@ struct tailcam_options {
 
 /* What did not work, since tailcam_open(), in all processes that share the handle. */
 struct tailcam_stats {
-	uint64_t tokens_full;  /* token(): all were live */
-	uint64_t threads_full; /* switch(): no slot was free for the thread */
-	uint64_t stale;	       /* switch() to a token that had ended */
-	uint64_t untold;       /* slow requests that the daemon was not told of, as it did not read */
+	uint64_t tokens_full;	  /* token(): all were live */
+	uint64_t threads_full;	  /* switch(): no slot was free for the thread */
+	uint64_t stale;		  /* switch() to a token that had ended */
+	uint64_t untold;	  /* slow requests that the daemon was not told of, as it did not read */
+	uint64_t attributes_full; /* set_attribute(): too many different ones, or of one token */
 };
 
 /* ------------------------------------------------- shared memory, as bpf/abi/activity.h has it */
@@ -224,6 +231,7 @@ enum tailcam_layout_ {
 	TAILCAM_SHARED_ = 128,	/* bytes of an element */
 	TAILCAM_ACCOUNT_ = 512, /* bytes of an element */
 	TAILCAM_WINDOW_ = 8,
+	TAILCAM_TOKEN_ATTRIBUTES_ = 4,
 };
 
 struct tailcam_half_ {
@@ -241,11 +249,18 @@ struct tailcam_token_ {
 	uint64_t begin_ns, end_ns, cpu_ns, wall_ns, value;
 	uint8_t trace_id[16], span_id[8];
 	char name[32], text[16];
+	uint16_t attributes[TAILCAM_TOKEN_ATTRIBUTES_];
+};
+
+/* A key with a value, which is written once. Number n, from 1 on, is the nth after the tokens. */
+struct tailcam_pair_ {
+	uint32_t state; /* 0: free; 1: it is being written; 2: it is there */
+	char key[32], value[92];
 };
 
 /* Index 0 of what the process writes. */
 struct tailcam_client_ {
-	uint64_t next_token, tokens_refused, threads_refused;
+	uint64_t next_token, tokens_refused, threads_refused, attributes_refused;
 };
 
 /* Index 0 of what the kernel side writes. */
@@ -283,7 +298,7 @@ struct tailcam_family_ {
 struct tailcam {
 	uint32_t *epoch; /* which opening this is; 0 after fork (MADV_WIPEONFORK) and close */
 	uint32_t opened;
-	uint32_t threads, tokens, first, shift;
+	uint32_t threads, tokens, first, shift, pairs;
 	int fd, inherit, tsc;
 	char *shared;
 	const char *accounts;
@@ -421,6 +436,11 @@ static inline const struct tailcam_state_ *tailcam_state_(const struct tailcam *
 static inline struct tailcam_token_ *tailcam_element_(const struct tailcam *h, uint32_t index)
 {
 	return (struct tailcam_token_ *)(h->shared + (size_t)index * TAILCAM_SHARED_);
+}
+
+static inline struct tailcam_pair_ *tailcam_pair_(const struct tailcam *h, uint32_t number)
+{
+	return (struct tailcam_pair_ *)(h->shared + (size_t)(h->first + h->tokens + number - 1) * TAILCAM_SHARED_);
 }
 
 static inline const struct tailcam_values_ *tailcam_values_(const struct tailcam *h, uint32_t index)
@@ -614,10 +634,11 @@ static inline uint64_t tailcam_current(struct tailcam *h)
 
 static inline void tailcam_copy_(char *to, size_t size, const char *from)
 {
-	size_t n = from ? strnlen(from, size - 1) : 0;
+	size_t n = 0;
 
-	if (n)
-		memcpy(to, from, n);
+	if (from)
+		for (; n < size - 1 && from[n]; n++)
+			to[n] = from[n];
 	memset(to + n, 0, size - n);
 }
 
@@ -682,6 +703,7 @@ static inline uint64_t tailcam_token(struct tailcam *h, const char *name)
 	memset(t->span_id, 0, sizeof(t->span_id));
 	tailcam_copy_(t->name, sizeof(t->name), name);
 	memset(t->text, 0, sizeof(t->text));
+	memset(t->attributes, 0, sizeof(t->attributes));
 	generation = t->generation + 1;
 	__atomic_store_n(&t->generation, generation, __ATOMIC_RELEASE);
 	return (uint64_t)generation << 32 | index;
@@ -719,6 +741,68 @@ static inline int tailcam_set_trace(struct tailcam *h, uint64_t token, const voi
 	return t || !h ? 0 : -1;
 }
 
+/* The number of that key with that value, which is written if it is not there; 0: no place is free. */
+static TAILCAM_SLOW_ uint32_t tailcam_number_(struct tailcam *h, const char *key, const char *value)
+{
+	struct tailcam_pair_ want, *pair;
+	uint32_t i, number, state, hash = 2166136261u;
+	const char *at;
+
+	tailcam_copy_(want.key, sizeof(want.key), key);
+	tailcam_copy_(want.value, sizeof(want.value), value);
+	for (at = want.key; *at; at++)
+		hash = (hash ^ (unsigned char)*at) * 16777619u;
+	for (at = want.value; *at; at++)
+		hash = (hash ^ (unsigned char)*at) * 16777619u;
+	for (i = 0; i < h->pairs; i++) {
+		number = 1 + (hash + i) % h->pairs;
+		pair = tailcam_pair_(h, number);
+		state = TAILCAM_LOAD_(pair->state);
+		if (!state &&
+		    __atomic_compare_exchange_n(&pair->state, &state, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			memcpy(pair->key, want.key, sizeof(want.key));
+			memcpy(pair->value, want.value, sizeof(want.value));
+			__atomic_store_n(&pair->state, 2, __ATOMIC_RELEASE);
+			return number;
+		}
+		if (state == 2 && !memcmp(pair->key, want.key, sizeof(want.key)) &&
+		    !memcmp(pair->value, want.value, sizeof(want.value)))
+			return number;
+	}
+	return 0;
+}
+
+/*
+ * An attribute of the request, such as http.route, that tailcam groups and filters by. Few different ones:
+ * a process has 256, of which a token has four; more are counted. The key has at most 31 bytes, the value 91.
+ * The same key again replaces its value; NULL or "" takes it away. Only one thread may do so at a time.
+ */
+static inline int tailcam_set_attribute(struct tailcam *h, uint64_t token, const char *key, const char *value)
+{
+	struct tailcam_token_ *t = tailcam_usable_(h) ? tailcam_find_(h, token) : NULL;
+	uint32_t i, number = 0, at = TAILCAM_TOKEN_ATTRIBUTES_;
+
+	if (!t || !key || !*key)
+		return t || h ? -1 : 0;
+	for (i = TAILCAM_TOKEN_ATTRIBUTES_; i--;) {
+		if (!t->attributes[i] || t->attributes[i] > h->pairs) {
+			at = i;
+		} else if (!strncmp(tailcam_pair_(h, t->attributes[i])->key, key,
+				    sizeof(((struct tailcam_pair_ *)0)->key) - 1)) {
+			at = i;
+			break;
+		}
+	}
+	if (value && *value && at < TAILCAM_TOKEN_ATTRIBUTES_)
+		number = tailcam_number_(h, key, value);
+	if (at < TAILCAM_TOKEN_ATTRIBUTES_)
+		__atomic_store_n(&t->attributes[at], (uint16_t)number, __ATOMIC_RELAXED);
+	if (number || !value || !*value)
+		return 0;
+	tailcam_count_(&tailcam_client_(h)->attributes_refused);
+	return -1;
+}
+
 /* ---------------------------------------------------------------------------------- accounts */
 
 /* Adds what a thread that carries the token has not yet been credited with. */
@@ -745,7 +829,8 @@ static inline void tailcam_progress_(const struct tailcam_state_ *s, uint32_t ti
 		n[cause] += now - out;
 		return;
 	}
-	if (cause <= TAILCAM_blocked_ns_ || cause > TAILCAM_blocked_other_ns_)
+	if ((cause <= TAILCAM_blocked_ns_ || cause > TAILCAM_blocked_other_ns_) &&
+	    cause != TAILCAM_blocked_kernel_lock_ns_)
 		cause = TAILCAM_blocked_other_ns_;
 	if (!waking || waking > now || waking < out)
 		waking = now;
@@ -983,6 +1068,7 @@ static inline void tailcam_stats(struct tailcam *h, struct tailcam_stats *stats)
 	stats->threads_full = TAILCAM_PEEK_(tailcam_client_(h)->threads_refused);
 	stats->stale = TAILCAM_PEEK_(h->family->stale);
 	stats->untold = TAILCAM_PEEK_(h->family->untold);
+	stats->attributes_full = TAILCAM_PEEK_(tailcam_client_(h)->attributes_refused);
 }
 
 /* ------------------------------------------------------------------------------------ daemon */
@@ -1210,7 +1296,7 @@ static inline int tailcam_map_(struct tailcam *h, int inherit, int fds[2])
 	size_t elements = 1 + (size_t)h->threads + h->tokens, page = (size_t)sysconf(_SC_PAGESIZE);
 	void *epoch, *shared, *accounts, *family;
 
-	h->shared_bytes = (elements * TAILCAM_SHARED_ + page - 1) / page * page;
+	h->shared_bytes = ((elements + h->pairs) * TAILCAM_SHARED_ + page - 1) / page * page;
 	h->accounts_bytes = (elements * TAILCAM_ACCOUNT_ + page - 1) / page * page;
 	h->family_bytes = sizeof(struct tailcam_family_) + tailcam_words_(h) * sizeof(uint64_t);
 	epoch = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -1262,8 +1348,9 @@ static inline int tailcam_accept_(struct tailcam *h, const char *reply, int inhe
 	}
 	h->threads = (uint32_t)tailcam_header_(reply, "\r\nTailcam-Threads: ");
 	h->tokens = (uint32_t)tailcam_header_(reply, "\r\nTailcam-Tokens: ");
+	h->pairs = (uint32_t)tailcam_header_(reply, "\r\nTailcam-Attributes: "); /* an older daemon has none */
 	if (fds[0] < 0 || fds[1] < 0 || h->threads < TAILCAM_WINDOW_ || h->threads > 4096 ||
-	    h->threads & (h->threads - 1) || !h->tokens || h->tokens > 131072) {
+	    h->threads & (h->threads - 1) || !h->tokens || h->tokens > 131072 || h->pairs > 65535) {
 		snprintf(error, size, "the daemon's reply makes no sense");
 		return -1;
 	}

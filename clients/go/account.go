@@ -59,6 +59,12 @@ type Costs struct {
 	Instructions        uint64 `json:"instructions"`
 	CacheMissesHW       uint64 `json:"cache_misses_hw"`
 	RunnableStolenNS    uint64 `json:"runnable_stolen_ns"`
+	BlockedKernelLockNS uint64 `json:"blocked_kernel_lock_ns"`
+	KernelLocks         uint64 `json:"kernel_locks"`
+	KernelLockMutexNS   uint64 `json:"kernel_lock_mutex_ns"`
+	KernelLockRwsemNS   uint64 `json:"kernel_lock_rwsem_ns"`
+	KernelLockSpinNS    uint64 `json:"kernel_lock_spin_ns"`
+	KernelLockRtmutexNS uint64 `json:"kernel_lock_rtmutex_ns"`
 }
 
 // costs as the kernel side has them, by number.
@@ -201,7 +207,7 @@ func progress(thread *abi.ActivityThread, state *abi.ActivityThreadState, since,
 		n[cause] += now - out
 		return wall
 	}
-	if cause <= abi.ActivityBlockedNs || cause > abi.ActivityBlockedOtherNs {
+	if (cause <= abi.ActivityBlockedNs || cause > abi.ActivityBlockedOtherNs) && cause != abi.ActivityBlockedKernelLockNs {
 		cause = abi.ActivityBlockedOtherNs
 	}
 	if waking < out || waking > now {

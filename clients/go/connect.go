@@ -133,8 +133,9 @@ func (h *Handle) upgrade(threads, tokens int) (fds []int, err error) {
 			v, abi.ActivityAbi)
 	}
 	h.threads, h.tokens = number(resp, "Tailcam-Threads"), number(resp, "Tailcam-Tokens")
+	h.pairs = number(resp, "Tailcam-Attributes") // an older daemon has none
 	if len(fds) != 2 || h.threads < abi.ActivityThreadWindow || h.threads > abi.ActivityMaxThreads ||
-		bits.OnesCount32(h.threads) != 1 || h.tokens < 1 || h.tokens > abi.ActivityMaxTokens {
+		bits.OnesCount32(h.threads) != 1 || h.tokens < 1 || h.tokens > abi.ActivityMaxTokens || h.pairs > math.MaxUint16 {
 		return fds, errors.New("the daemon's reply makes no sense")
 	}
 	return fds, h.conn.SetDeadline(time.Time{})
@@ -144,7 +145,7 @@ func (h *Handle) upgrade(threads, tokens int) (fds []int, err error) {
 func (h *Handle) mmap(fds []int) (err error) {
 	h.first, h.shift = 1+h.threads, uint32(32-bits.TrailingZeros32(h.threads))
 	size := int(h.first + h.tokens)
-	h.shared, err = syscall.Mmap(fds[0], 0, pages(size*abi.ActivitySharedBytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	h.shared, err = syscall.Mmap(fds[0], 0, pages((size+int(h.pairs))*abi.ActivitySharedBytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("map tokens: %w", err)
 	}

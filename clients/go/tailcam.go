@@ -46,6 +46,7 @@ type Handle struct {
 	threads  uint32
 	tokens   uint32
 	first    uint32 // token's index
+	pairs    uint32 // attributes that there can be
 	shift    uint32 // of a thread's home
 	tsc      bool   // whether CLOCK_MONOTONIC follows the time stamp counter
 
@@ -63,6 +64,8 @@ type Stats struct {
 	ThreadsFull uint64 `json:"threads_full"` // Thread while no slot was free
 	Stale       uint64 `json:"stale"`        // Switch to a token that had ended
 	Untold      uint64 `json:"untold"`       // slow requests that the daemon was not told of, as it did not read
+	// AttributesFull is SetAttribute with too many different ones, or too many of one token.
+	AttributesFull uint64 `json:"attributes_full"`
 }
 
 // ErrOpen is returned by Open while the process has a handle.
@@ -204,6 +207,8 @@ func (h *Handle) Stats() Stats {
 		ThreadsFull: atomic.LoadUint64(&h.client().ThreadsRefused),
 		Stale:       atomic.LoadUint64(&h.stale),
 		Untold:      atomic.LoadUint64(&h.untold),
+
+		AttributesFull: atomic.LoadUint64(&h.client().AttributesRefused),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -180,6 +181,42 @@ func TestData(t *testing.T) {
 	assert.Check(t, is.Len(only, 1))
 	sum := Fold(h.Accounts(), uint64(0), func(n uint64, a Account) uint64 { return n + a.Value })
 	assert.Check(t, is.Equal(sum, uint64(42)))
+}
+
+// TestAttributes: a token has few, a process few different ones, and what is too much is counted.
+func TestAttributes(t *testing.T) {
+	h, _ := open(t)
+	has := func(token Token) string {
+		var list []string
+		for _, number := range h.element(token.index()).Attributes {
+			if number != 0 {
+				p := h.pair(uint32(number))
+				list = append(list, text(p.Key[:])+"="+text(p.Value[:]))
+			}
+		}
+		return strings.Join(list, " ")
+	}
+	a, b := h.Token("a"), h.Token("b")
+	assert.Check(t, h.SetAttribute(a, "http.route", "/cart") && h.SetAttribute(b, "http.route", "/cart"))
+	assert.Check(t, is.Equal(h.element(a.index()).Attributes[0], h.element(b.index()).Attributes[0]), "written once")
+	assert.Check(t, h.SetAttribute(a, "tenant", "gold") && h.SetAttribute(a, "http.route", "/pay"))
+	assert.Check(t, is.Equal(has(a), "http.route=/pay tenant=gold"))
+	assert.Check(t, h.SetAttribute(a, "http.route", "") && h.SetAttribute(a, "never", ""))
+	assert.Check(t, is.Equal(has(a), "tenant=gold"))
+	assert.Check(t, h.SetAttribute(a, strings.Repeat("k", 99), strings.Repeat("v", 99)))
+	assert.Check(t, is.Equal(has(a), strings.Repeat("k", 31)+"="+strings.Repeat("v", 91)+" tenant=gold"))
+	assert.Check(t, !h.SetAttribute(a, "", "no key") && !h.SetAttribute(0, "a", "b") && (*Handle)(nil).SetAttribute(a, "a", "b") == false)
+	assert.Check(t, is.Equal(h.Stats().AttributesFull, uint64(0)))
+	assert.Check(t, h.SetAttribute(a, "3", "x") && h.SetAttribute(a, "4", "x"))
+	assert.Check(t, !h.SetAttribute(a, "5", "x"), "a token has four")
+	h.End(a)
+	a = h.Token("a")
+	assert.Check(t, is.Equal(has(a), ""), "of the one before")
+	for i := range 20 { // 16 different ones
+		h.SetAttribute(a, "n", strconv.Itoa(i))
+	}
+	assert.Check(t, is.Equal(h.Stats().AttributesFull, uint64(1+20-10)))
+	assert.Check(t, is.Equal(has(b), "http.route=/cart"))
 }
 
 // TestSlow: the daemon hears of what has lasted too long, once.

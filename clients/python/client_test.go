@@ -91,7 +91,9 @@ func TestFull(t *testing.T) {
 	assert.Equal(t, complaint, "")
 	a := lines[0]
 	assert.Check(t, is.Equal(a["tokens"], 128.0))
-	assert.Check(t, is.DeepEqual(a["stats"], map[string]any{"tokens_full": 300.0 - 128, "threads_full": 0.0, "stale": 5.0, "untold": 0.0}))
+	assert.Check(t, is.DeepEqual(a["stats"], map[string]any{
+		"tokens_full": 300.0 - 128, "threads_full": 0.0, "stale": 5.0, "untold": 0.0, "attributes_full": 1.0 + 10,
+	}))
 	assert.Check(t, is.Equal(a["text"], "a customer of t"))
 	assert.Check(t, is.Equal(a["trace_id"], "00000000000000000000000000000001"))
 	assert.Check(t, is.Equal(a["span_id"], "0000000000000002"))

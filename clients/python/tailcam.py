@@ -30,7 +30,7 @@ import socket as _socket
 import sys
 import threading
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import monotonic_ns
 
 __all__ = ["Error", "Handle", "SOCKET", "VALUES", "merge", "open", "trigger"]
@@ -49,7 +49,9 @@ VALUES = (
     "block_device_ns", "tcp_bytes_sent", "tcp_bytes_received", "tcp_segments",
     "tcp_retransmits", "network_ns", "memory_bytes", "work_items", "work_ns",
     "work_blocked_ns", "writeback_bytes", "evicted_pages", "evicts_pages", "cycles",
-    "instructions", "cache_misses_hw", "runnable_stolen_ns",
+    "instructions", "cache_misses_hw", "runnable_stolen_ns", "blocked_kernel_lock_ns",
+    "kernel_locks", "kernel_lock_mutex_ns", "kernel_lock_rwsem_ns", "kernel_lock_spin_ns",
+    "kernel_lock_rtmutex_ns",
 )
 
 _SUMS = VALUES + ("wall_ns", "elapsed_ns", "unexplained_ns", "tcp_bytes")
@@ -62,8 +64,11 @@ _WINDOW = 8
 _THREAD_TID_4, _THREAD_SEQ_4, _THREAD_HALF = 0, 1, 1
 _TOKEN_GENERATION_4 = 0
 _TOKEN_BEGIN, _TOKEN_END, _TOKEN_CPU, _TOKEN_WALL, _TOKEN_VALUE = 1, 2, 3, 4, 5
-_TOKEN_TRACE, _TOKEN_NAME, _TOKEN_TEXT = 48, 72, 104  # bytes
-_CLIENT_NEXT, _CLIENT_TOKENS_REFUSED, _CLIENT_THREADS_REFUSED = 0, 1, 2
+_TOKEN_TRACE, _TOKEN_NAME, _TOKEN_TEXT, _TOKEN_ATTRIBUTES = 48, 72, 104, 120  # bytes
+_TOKEN_ATTRIBUTES_2 = 4  # of 2 bytes
+_CLIENT_NEXT, _CLIENT_TOKENS_REFUSED, _CLIENT_THREADS_REFUSED, _CLIENT_ATTRIBUTES_REFUSED = 0, 1, 2, 3
+# struct activity_attribute: its state, and the key and value behind it, in bytes
+_PAIR_READY, _PAIR_KEY, _PAIR_VALUE = 2, 32, 92
 # struct activity_thread_state, activity_header
 _STATE_SLICES_4, _STATE_SLICE = 1, 1
 _STATE_SEEN_SEQ_4, _STATE_SEEN_SLICE_4, _STATE_SEEN = 4, 5, 3
@@ -197,6 +202,34 @@ class Handle:
         if at is not None:
             self._shared[at + _TOKEN_TRACE : at + _TOKEN_TRACE + 24] = ids
 
+    def set_attribute(self, token, key, value):
+        """An attribute of the request, such as http.route, that tailcam groups and filters by.
+
+        A process has at most 256 different ones, and a token four: more are counted. The key is cut at
+        31 bytes, the value at 91. The same key again replaces its value, and None or "" takes it away.
+        """
+        key = _cut(key, _PAIR_KEY)
+        if not key.strip(b"\0"):
+            raise ValueError("a key is needed")
+        with self._family if self else nullcontext():
+            at = self._find(token)
+            if at is None:
+                return
+            place = None
+            for n in range(_TOKEN_ATTRIBUTES_2):
+                word = (at + _TOKEN_ATTRIBUTES) // 2 + n
+                number = self._h[word]
+                if not 0 < number <= self._pairs:
+                    place = word if place is None else place
+                elif self._pair(number)[:_PAIR_KEY] == key:
+                    place = word
+                    break
+            number = self._number(key + _cut(value, _PAIR_VALUE)) if value and place is not None else 0
+            if place is not None:
+                self._h[place] = number
+            if value and not number:
+                self._q[_CLIENT_ATTRIBUTES_REFUSED] += 1
+
     # ------------------------------------------------------------------------- threads
 
     def switch(self, token):
@@ -317,15 +350,17 @@ class Handle:
         """What did not work since open(): a dict of counts.
 
         tokens_full: token() while all were live. threads_full: no slot for a thread. stale: switches
-        to a token that had ended. untold: slow requests that the daemon did not hear of.
+        to a token that had ended. untold: slow requests that the daemon did not hear of. attributes_full:
+        too many different attributes, or too many of one token.
         """
         if not self:
-            return dict.fromkeys(("tokens_full", "threads_full", "stale", "untold"), 0)
+            return dict.fromkeys(("tokens_full", "threads_full", "stale", "untold", "attributes_full"), 0)
         return {
             "tokens_full": self._q[_CLIENT_TOKENS_REFUSED],
             "threads_full": self._q[_CLIENT_THREADS_REFUSED],
             "stale": self._family_words[_FAMILY_STALE],
             "untold": self._family_words[_FAMILY_UNTOLD],
+            "attributes_full": self._q[_CLIENT_ATTRIBUTES_REFUSED],
         }
 
     def trigger(self, reason, last=None, after=None):
@@ -354,18 +389,18 @@ class Handle:
         self._me = threading.local()
         # What other threads do meanwhile goes to memory that nobody reads.
         size = 1 + self._threads + self._tokens
-        self._view(mmap.mmap(-1, size * _SHARED), mmap.mmap(-1, size * _ACCOUNT))
+        self._view(mmap.mmap(-1, (size + self._pairs) * _SHARED), mmap.mmap(-1, size * _ACCOUNT))
 
     def _start(self, path, threads, tokens, inherit):
         self._path, self._inherit = path, inherit
         connection, head, fds = _upgrade(path, threads, tokens, inherit)
         try:
-            self._threads, self._tokens = _sizes(head)
+            self._threads, self._tokens, self._pairs = _sizes(head)
             if len(fds) != 2:
                 raise Error("the daemon's reply makes no sense")
             size = 1 + self._threads + self._tokens
             self._view(
-                mmap.mmap(fds[0], _pages(size * _SHARED)),
+                mmap.mmap(fds[0], _pages((size + self._pairs) * _SHARED)),
                 mmap.mmap(fds[1], _pages(size * _ACCOUNT), prot=mmap.PROT_READ),
             )
         except (OSError, ValueError) as e:
@@ -387,7 +422,7 @@ class Handle:
 
     def _view(self, shared, accounts):
         self._shared = memoryview(shared)
-        self._i, self._q = self._shared.cast("I"), self._shared.cast("Q")
+        self._h, self._i, self._q = (self._shared.cast(of) for of in "HIQ")
         accounts = memoryview(accounts)
         self._ai, self._aq = accounts.cast("I"), accounts.cast("Q")
 
@@ -465,6 +500,23 @@ class Handle:
         at = index * _SHARED
         return at if self._i[at // 4 + _TOKEN_GENERATION_4] == generation else None
 
+    def _pair(self, number):
+        """Key and value of an attribute, as they are in shared memory."""
+        at = (self._first + self._tokens + number - 1) * _SHARED
+        return bytes(self._shared[at + 4 : at + _SHARED])
+
+    def _number(self, pair):
+        """The number of an attribute, which is written if it is not there; 0: no place is free."""
+        for number in range(1, self._pairs + 1):
+            at = (self._first + self._tokens + number - 1) * _SHARED
+            if not self._i[at // 4]:
+                self._shared[at + 4 : at + _SHARED] = pair
+                self._i[at // 4] = _PAIR_READY
+                return number
+            if self._pair(number) == pair:
+                return number
+        return 0
+
     def _take(self):
         words = self._family_words
         if words[_FAMILY_WAS_FULL] and words[_FAMILY_FULL] == words[_FAMILY_ENDED]:
@@ -481,8 +533,7 @@ class Handle:
         return free - _FAMILY * 8
 
     def _put(self, at, size, text):
-        text = str(text).encode(errors="replace")[: size - 1]
-        self._shared[at : at + size] = text.ljust(size, b"\0")
+        self._shared[at : at + size] = _cut(text, size)
 
     def _get(self, at, size):
         return bytes(self._shared[at : at + size]).split(b"\0")[0].decode(errors="replace")
@@ -546,7 +597,7 @@ class Handle:
             values[_RUNNABLE] += now - out
             values[cause] += now - out
             return now - since
-        if not _BLOCKED < cause <= _BLOCKED_OTHER:
+        if not _BLOCKED < cause <= _BLOCKED_OTHER and cause != _BLOCKED_KERNEL_LOCK:
             cause = _BLOCKED_OTHER
         if not out <= waking <= now:
             waking = now
@@ -568,9 +619,11 @@ class Handle:
             self._family_words[_FAMILY_UNTOLD] += 1
 
 
-_CPU, _RUNNABLE, _RUNNABLE_WOKEN, _BLOCKED, _BLOCKED_OTHER, _SYSCALLS = map(
-    VALUES.index, ("cpu_ns", "runnable_ns", "runnable_woken_ns", "blocked_ns", "blocked_other_ns", "syscalls")
+_CPU, _RUNNABLE, _RUNNABLE_WOKEN, _BLOCKED, _BLOCKED_OTHER, _BLOCKED_KERNEL_LOCK = (
+    VALUES.index(name + "_ns")
+    for name in ("cpu", "runnable", "runnable_woken", "blocked", "blocked_other", "blocked_kernel_lock")
 )
+_SYSCALLS = VALUES.index("syscalls")
 _open_handle = None
 _opening = threading.Lock()
 
@@ -633,6 +686,11 @@ def _empty():
     account = dict.fromkeys(_SUMS, 0)
     account.update(token=0, value=0, name="", text="", trace_id="", span_id="")
     return account
+
+
+def _cut(text, size):
+    """A text, cut to fit, and filled up with NULs."""
+    return str(text).encode(errors="replace")[: size - 1].ljust(size, b"\0")
 
 
 def _bytes(value, size):
@@ -734,7 +792,10 @@ def _sizes(headers):
     threads, tokens = _number(headers, "Tailcam-Threads"), _number(headers, "Tailcam-Tokens")
     if not _WINDOW <= threads <= 4096 or threads & threads - 1 or not 1 <= tokens <= 131072:
         raise Error("the daemon's reply makes no sense")
-    return threads, tokens
+    pairs = _number(headers, "Tailcam-Attributes")  # an older daemon has none
+    if pairs > 65535:
+        raise Error("the daemon's reply makes no sense")
+    return threads, tokens, pairs
 
 
 def _live():

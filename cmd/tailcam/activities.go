@@ -49,8 +49,11 @@ had ended. "machine" is what interrupts and softirqs took on top of their thread
 interrupts; it is in the CPU time of activities, too.
 
 --filter selects by the same keys, such as name=check* or unit=nginx.service. --by token
-lists each activity alone, with the id that "diff" takes.`,
+lists each activity alone, with the id that "diff" takes. Any other key is the name of an
+attribute, such as http.route, that programs set, or that their threads published as they
+had an outlier: "(none)" are those without.`,
 		Example: "  tailcam activities\n" +
+			"  tailcam activities --by http.route --filter tenant=gold\n" +
 			"  tailcam activities --by text --filter name=checkout --sort blocked_disk\n" +
 			"  tailcam activities slow --over p99\n" +
 			"  tailcam activities diff 7.300.41 7.301.17\n" +
@@ -68,8 +71,7 @@ lists each activity alone, with the id that "diff" takes.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().StringVar(&f.by, "by", f.by, "group by this `key`: "+strings.Join(ask.Keys, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(ask.Keys, cobra.ShellCompDirectiveNoFileComp))
+	addActivityKey(cmd, &f.by, "group by this `key`: ")
 	cmd.Flags().StringVar(&f.sort, "sort", f.sort, "the largest first, of this `column`: "+strings.Join(ask.Orders, ", ")+", or a value such as cpu or blocked_disk")
 	cmd.Flags().IntVarP(&f.count, "count", "n", f.count, "maximum `number` of rows; json prints all")
 	cmd.Flags().DurationVar(&f.interval, "interval", f.interval, "on a terminal, how often the table is shown again")
@@ -79,6 +81,11 @@ lists each activity alone, with the id that "diff" takes.`,
 	c.addSocket(cmd)
 	cmd.AddCommand(newActivitiesSlow(c), newActivitiesDiff(c))
 	return cmd
+}
+
+func addActivityKey(cmd *cobra.Command, by *string, usage string) {
+	cmd.Flags().StringVar(by, "by", *by, usage+strings.Join(ask.Keys, ", ")+", or an attribute")
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(ask.Keys, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func addActivityFilter(cmd *cobra.Command, filters *[]string) {
@@ -91,8 +98,6 @@ func (f *activitiesFlags) check() (ask.Filter, error) {
 	switch {
 	case err != nil:
 		return nil, usagef("%w", err)
-	case !slices.Contains(ask.Keys, f.by):
-		return nil, usagef("invalid --by %s: must be one of %s", f.by, strings.Join(ask.Keys, ", "))
 	case f.count < 1:
 		return nil, usagef("invalid --count %d: must be a positive number", f.count)
 	case f.interval < 100*time.Millisecond:
@@ -103,12 +108,16 @@ func (f *activitiesFlags) check() (ask.Filter, error) {
 
 // activities prints the table, again and again on a terminal.
 func (c *cli) activities(ctx context.Context, f *activitiesFlags, filter ask.Filter) error {
-	live := c.out.Terminal() && !c.wantsData() && !f.once
+	live, shown := c.out.Terminal() && !c.wantsData() && !f.once, false
 	for {
 		info, err := c.client().Activities(ctx, ask.NeedsEnded(f.by, filter))
 		if err != nil {
 			return err
 		}
+		if err := checkActivityKeys(info, f.by, filter); err != nil && !shown {
+			return err
+		}
+		shown = true
 		rows := ask.Group(info, f.by, filter)
 		if !ask.Sort(rows, f.sort) && len(rows) > 0 {
 			return usagef("invalid --sort %s: must be one of %s, or a value that there is, such as cpu or blocked_disk", f.sort, strings.Join(ask.Orders, ", "))
@@ -131,6 +140,20 @@ func (c *cli) activities(ctx context.Context, f *activitiesFlags, filter ask.Fil
 		case <-time.After(f.interval):
 		}
 	}
+}
+
+// checkActivityKeys rejects keys that no activity has, if there are any.
+func checkActivityKeys(info *api.ActivitiesInfo, by string, filter ask.Filter) error {
+	if len(info.Live)+len(info.Ended)+len(info.Names) == 0 {
+		return nil
+	}
+	if err := ask.Check(info, by); err != nil {
+		return usagef("invalid --by %s: %w", by, err)
+	}
+	if err := ask.Check(info, filter.Keys()...); err != nil {
+		return usagef("invalid --filter: %w", err)
+	}
+	return nil
 }
 
 // activityColumns are the parts of the time that the table shows if any row has them.

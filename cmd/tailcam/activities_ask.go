@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +16,7 @@ import (
 
 func newActivitiesSlow(c *cli) *cobra.Command {
 	var filters []string
-	limit, most := "p99", 10
+	limit, by, most := "p99", "name", 10
 	cmd := &cobra.Command{
 		Use:   "slow",
 		Short: "Show the slowest activities, and which part of their time grew",
@@ -22,9 +24,13 @@ func newActivitiesSlow(c *cli) *cobra.Command {
 time went and which parts grew against the median of the others with its name.
 
 The limit is a quantile of all times of each name, such as p99, or a duration. Those that
-the daemon remembers are looked at: the slowest 32 of each name within an hour, and the latest.`,
+the daemon remembers are looked at: the slowest 32 of each name within an hour, and the latest.
+
+With --by, such as --by http.route, each is held against those with the same name and key:
+quantile and median are of the latest 256 of the name then.`,
 		Example: "  tailcam activities slow\n" +
 			"  tailcam activities slow --over 50ms --filter name=checkout\n" +
+			"  tailcam activities slow --over p99 --by http.route\n" +
 			"  tailcam activities slow --over p99.9 -o json | jq -r .verdict",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,7 +49,10 @@ the daemon remembers are looked at: the slowest 32 of each name within an hour, 
 			if err != nil {
 				return err
 			}
-			list := ask.FindSlow(info, over, filter)
+			if err := checkActivityKeys(info, by, filter); err != nil {
+				return err
+			}
+			list := ask.FindSlow(info, over, filter, by)
 			list = list[:min(len(list), most)]
 			if c.wantsData() {
 				return printList(c, list)
@@ -53,6 +62,7 @@ the daemon remembers are looked at: the slowest 32 of each name within an hour, 
 		},
 	}
 	cmd.Flags().StringVar(&limit, "over", limit, "show those above this `limit`: a quantile of their name, such as p99, or a duration")
+	addActivityKey(cmd, &by, "compare those with the same name and `key`: ")
 	cmd.Flags().IntVarP(&most, "count", "n", most, "maximum `number` of activities")
 	addActivityFilter(cmd, &filters)
 	c.addOutput(cmd)
@@ -94,6 +104,9 @@ func activityWho(a *api.ActivityInfo) string {
 	}
 	if a.TraceID != "" {
 		words = append(words, "trace "+term.Clean(a.TraceID))
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Attributes)) {
+		words = append(words, term.Clean(name)+" "+term.Clean(a.Attributes[name]))
 	}
 	return strings.Join(append(words, "begun "+term.Time(a.Begun)), ", ")
 }

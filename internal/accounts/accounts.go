@@ -18,6 +18,7 @@ const (
 	Network    = "network"
 	Memory     = "memory"
 	Workqueues = "workqueues"
+	Locks      = "locks"
 	Syscalls   = "syscalls"
 	Interrupts = "interrupts"
 	Hardware   = "hardware"
@@ -25,11 +26,11 @@ const (
 
 // Names are the groups, in the order in which they are listed.
 func Names() []string {
-	return []string{Scheduler, Block, PageCache, Network, Memory, Workqueues, Interrupts, Syscalls, Hardware}
+	return []string{Scheduler, Block, PageCache, Network, Memory, Workqueues, Locks, Interrupts, Syscalls, Hardware}
 }
 
 // Default are the groups that are on unless others are asked for: not those that run at
-// every system call, page or interrupt of the machine.
+// every system call or interrupt of the machine, or wherever CPUs contend for a lock.
 func Default() []string {
 	return []string{Scheduler, Block, PageCache, Network, Memory, Workqueues}
 }
@@ -40,6 +41,7 @@ func Bits(groups []string) (bits uint32) {
 		Scheduler: abi.ActivityGroupScheduler, Block: abi.ActivityGroupBlock, PageCache: abi.ActivityGroupPagecache,
 		Network: abi.ActivityGroupNetwork, Memory: abi.ActivityGroupMemory, Workqueues: abi.ActivityGroupWorkqueues,
 		Syscalls: abi.ActivityGroupSyscalls, Hardware: abi.ActivityGroupHardware, Interrupts: abi.ActivityGroupInterrupts,
+		Locks: abi.ActivityGroupLocks,
 	} {
 		if slices.Contains(groups, group) {
 			bits |= bit
@@ -130,6 +132,12 @@ var values = []Value{
 	of(abi.ActivityInstructions, "instructions", Hardware, switches...),
 	of(abi.ActivityCacheMissesHw, "cache_misses_hw", Hardware, switches...),
 	of(abi.ActivityRunnableStolenNs, "runnable_stolen_ns", Scheduler, switches...),
+	of(abi.ActivityBlockedKernelLockNs, "blocked_kernel_lock_ns", Locks, append(switches, contention...)...),
+	of(abi.ActivityKernelLocks, "kernel_locks", Locks, contention...),
+	of(abi.ActivityKernelLockMutexNs, "kernel_lock_mutex_ns", Locks, contention...),
+	of(abi.ActivityKernelLockRwsemNs, "kernel_lock_rwsem_ns", Locks, contention...),
+	of(abi.ActivityKernelLockSpinNs, "kernel_lock_spin_ns", Locks, contention...),
+	of(abi.ActivityKernelLockRtmutexNs, "kernel_lock_rtmutex_ns", Locks, contention...),
 }
 
 // ofProcess lists what beside values is known of a process alone.
@@ -147,8 +155,9 @@ var (
 	requests  = []string{"block_bio_queue", "block_split", "block_rq_issue", "block_rq_complete"}
 	writeback = slices.Concat(requests,
 		[]string{"writeback_dirty_folio", "writeback_single_inode_start", "writeback_single_inode"})
-	evictions = []string{"mm_filemap_delete_from_page_cache", "mm_filemap_add_to_page_cache"}
-	works     = []string{"workqueue_queue_work", "workqueue_execute_start", "workqueue_execute_end", "activity_switch"}
+	evictions  = []string{"mm_filemap_delete_from_page_cache", "mm_filemap_add_to_page_cache"}
+	contention = []string{"contention_begin", "contention_end"}
+	works      = []string{"workqueue_queue_work", "workqueue_execute_start", "workqueue_execute_end", "activity_switch"}
 )
 
 func of(index int, name, group string, programs ...string) Value {

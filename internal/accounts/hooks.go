@@ -65,6 +65,8 @@ var Hooks = []Hook{
 	{Program: "workqueue_execute_end", Groups: []string{Workqueues}},
 	{Program: "workqueue_execute_start", Groups: []string{Workqueues}},
 	{Program: "workqueue_queue_work", Groups: []string{Workqueues}},
+	{Program: "contention_end", Groups: []string{Locks}},
+	{Program: "contention_begin", Groups: []string{Locks}},
 	{Program: "softirq_exit", Groups: []string{Interrupts}},
 	{Program: "softirq_entry", Groups: []string{Interrupts}},
 	{Program: "irq_handler_exit", Groups: []string{Interrupts}},
@@ -155,6 +157,7 @@ func setVariables(spec *ebpf.CollectionSpec, groups []string) error {
 	for name, value := range map[string]any{
 		"account_block": slices.Contains(groups, Block), "account_pagecache": slices.Contains(groups, PageCache),
 		"account_workqueues": slices.Contains(groups, Workqueues), "account_syscalls": slices.Contains(groups, Syscalls),
+		"account_locks":    slices.Contains(groups, Locks),
 		"account_hardware": slices.Contains(groups, Hardware) && noCounters() == "",
 		"page_shift":       uint32(bits.TrailingZeros(uint(os.Getpagesize()))),
 	} {

@@ -333,6 +333,6 @@ func newProcess(a *Activities, o *Opening) (*Process, error) {
 	case p.tokens < 1 || p.tokens > abi.ActivityMaxTokens:
 		return nil, fmt.Errorf("%w: tokens must be from 1 to %d", ErrSize, abi.ActivityMaxTokens)
 	}
-	p.bytes = int64(p.elements()) * (abi.ActivitySharedBytes + abi.ActivityAccountBytes)
+	p.bytes = p.memory()
 	return p, nil
 }

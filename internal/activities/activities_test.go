@@ -315,7 +315,7 @@ func TestQuotas(t *testing.T) {
 		assert.NilError(t, err)
 		_, err = open(1<<30+2, 0, 1500)
 		assert.Check(t, errors.Is(err, ErrQuota), "of all: %v", err)
-		third, err := open(1<<30+2, 0, 100)
+		third, err := open(1<<30+2, 0, 10)
 		assert.NilError(t, err)
 		for _, p := range []*Process{first, second, third} {
 			p.Close()

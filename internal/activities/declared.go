@@ -19,7 +19,7 @@ func (a *Activities) OpenDeclared() (*Process, error) {
 		of: a, began: linux.Monotonic(), pidfd: -1, left: make(chan struct{}), flags: abi.ActivityDeclared,
 		threads: abi.ActivityMaxThreads, tokens: abi.ActivityMaxThreads,
 	}
-	p.bytes = int64(p.elements()) * (abi.ActivitySharedBytes + abi.ActivityAccountBytes)
+	p.bytes = p.memory()
 	if err := a.admit(p, 0); err != nil {
 		return nil, err
 	}

@@ -58,8 +58,25 @@ func (p *Process) Threads() int { return p.threads }
 // Tokens is how many elements for tokens it has.
 func (p *Process) Tokens() int { return p.tokens }
 
-// elements is how many each of the maps has.
+// Attributes is how many different ones its tokens can have.
+func (p *Process) Attributes() int {
+	if p.declared() {
+		return 0
+	}
+	return abi.ActivityAttributes
+}
+
+// elements are those that both maps have.
 func (p *Process) elements() int { return 1 + p.threads + p.tokens }
+
+// sizes are how many elements each of the maps has.
+func (p *Process) sizes() [2]int { return [2]int{p.elements() + p.Attributes(), p.elements()} }
+
+// memory is what both maps take, in bytes.
+func (p *Process) memory() int64 {
+	n := p.sizes()
+	return int64(n[0])*abi.ActivitySharedBytes + int64(n[1])*abi.ActivityAccountBytes
+}
 
 // open makes the maps, and tells the kernel side.
 func (p *Process) open(pidfd int) (err error) {
@@ -70,7 +87,7 @@ func (p *Process) open(pidfd int) (err error) {
 	}
 	for i, spec := range p.of.kernel.inner {
 		spec = spec.Copy()
-		spec.Name, spec.MaxEntries = []string{"activity_tokens", "activity_values"}[i], uint32(p.elements())
+		spec.Name, spec.MaxEntries = []string{"activity_tokens", "activity_values"}[i], uint32(p.sizes()[i])
 		if p.maps[i], err = ebpf.NewMap(spec); err != nil {
 			return err
 		}
@@ -132,7 +149,7 @@ func (p *Process) mapBoth() {
 	}
 	page := os.Getpagesize()
 	for i, m := range p.maps {
-		n := int(m.ValueSize()) * p.elements()
+		n := int(m.ValueSize()) * p.sizes()[i]
 		b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ, unix.MAP_SHARED)
 		if err != nil {
 			p.readErr = err

@@ -57,6 +57,7 @@ type Opener interface {
 type OpenedActivities interface {
 	Threads() int
 	Tokens() int
+	Attributes() int
 	Descriptors() []int
 	// Slow looks at a token of which its program says that it was slow.
 	Slow(token uint32)
@@ -209,8 +210,8 @@ func handOver(conn net.Conn, p OpenedActivities) error {
 		return err
 	}
 	reply := fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n"+
-		"Tailcam-Abi: %d\r\nTailcam-Threads: %d\r\nTailcam-Tokens: %d\r\n\r\n",
-		ActivitiesUpgrade, abi.ActivityAbi, p.Threads(), p.Tokens())
+		"Tailcam-Abi: %d\r\nTailcam-Threads: %d\r\nTailcam-Tokens: %d\r\nTailcam-Attributes: %d\r\n\r\n",
+		ActivitiesUpgrade, abi.ActivityAbi, p.Threads(), p.Tokens(), p.Attributes())
 	n, _, err := unixConn.WriteMsgUnix([]byte(reply), unix.UnixRights(p.Descriptors()...), nil)
 	if err == nil && n < len(reply) {
 		err = io.ErrShortWrite

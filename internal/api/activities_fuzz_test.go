@@ -60,6 +60,7 @@ type openedMemory struct {
 
 func (m *openedMemory) Threads() int       { return m.of.Threads }
 func (m *openedMemory) Tokens() int        { return m.of.Tokens }
+func (m *openedMemory) Attributes() int    { return abi.ActivityAttributes }
 func (m *openedMemory) Descriptors() []int { return m.fds }
 func (m *openedMemory) Slow(uint32)        { m.messages.Add(1) }
 func (m *openedMemory) Close()             { m.ended.Add(1) }

@@ -31,25 +31,27 @@ type ActivitiesInfo struct {
 
 // ActivityInfo is one activity.
 type ActivityInfo struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	Text      string            `json:"text,omitempty"`
-	Value     uint64            `json:"value"` // the program's number
-	Live      bool              `json:"live,omitempty"`
-	Begun     time.Time         `json:"begun"` // UTC
-	ElapsedNS int64             `json:"elapsed_ns"`
-	PID       int               `json:"pid"`
-	UID       int               `json:"uid"`
-	Comm      string            `json:"comm"`
-	Cgroup    string            `json:"cgroup,omitempty"`
-	Unit      string            `json:"unit,omitempty"`
-	Container string            `json:"container,omitempty"` // its name, or its id
-	Pod       string            `json:"pod,omitempty"`
-	Namespace string            `json:"namespace,omitempty"`
-	TraceID   string            `json:"trace_id,omitempty"`
-	SpanID    string            `json:"span_id,omitempty"`
-	Threads   []int             `json:"threads,omitempty"` // seen to carry it, as their process sees them
-	Values    map[string]uint64 `json:"values"`            // of its account, those that are not 0
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Text      string    `json:"text,omitempty"`
+	Value     uint64    `json:"value"` // the program's number
+	Live      bool      `json:"live,omitempty"`
+	Begun     time.Time `json:"begun"` // UTC
+	ElapsedNS int64     `json:"elapsed_ns"`
+	PID       int       `json:"pid"`
+	UID       int       `json:"uid"`
+	Comm      string    `json:"comm"`
+	Cgroup    string    `json:"cgroup,omitempty"`
+	Unit      string    `json:"unit,omitempty"`
+	Container string    `json:"container,omitempty"` // its name, or its id
+	Pod       string    `json:"pod,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	TraceID   string    `json:"trace_id,omitempty"`
+	SpanID    string    `json:"span_id,omitempty"`
+	// Attributes are those that the program has set, and of contexts that its threads published.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Threads    []int             `json:"threads,omitempty"` // seen to carry it, as their process sees them
+	Values     map[string]uint64 `json:"values"`            // of its account, those that are not 0
 }
 
 // DeclaredInfo is what became of the activities that a rule declares, since its hooks are

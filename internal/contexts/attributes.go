@@ -78,6 +78,22 @@ func (a *Attributes) Named(pid int, image process.Image, data []byte) map[string
 	return named
 }
 
+// Wanted returns those of a program's own attributes that are wanted; nil: none.
+func (a *Attributes) Wanted(attributes map[string]string) (wanted map[string]string) {
+	if a == nil {
+		return nil
+	}
+	for _, name := range a.wanted {
+		if value, ok := attributes[name]; ok {
+			if wanted == nil {
+				wanted = map[string]string{}
+			}
+			wanted[name] = value
+		}
+	}
+	return wanted
+}
+
 // keysOf returns the names of a program's attributes up to that number, if it has so many. It
 // reads them from its process if they are not known; others wait for that.
 func (a *Attributes) keysOf(p program, most int) []string {

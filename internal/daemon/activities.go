@@ -122,7 +122,7 @@ func (o opened) Slow(token uint32) { o.requests.Slow(o.Key(), token) }
 // Read implements watch.Process.
 func (o opened) Read(fn func(m *watch.Maps)) {
 	o.Process.Read(func(shared, accounts []byte) {
-		fn(&watch.Maps{Shared: shared, Accounts: accounts, Threads: o.Threads(), Tokens: o.Tokens()})
+		fn(&watch.Maps{Shared: shared, Accounts: accounts, Threads: o.Threads(), Tokens: o.Tokens(), Attributes: o.Attributes()})
 	})
 }
 

@@ -2,10 +2,14 @@ package daemon
 
 import (
 	"context"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/contexts"
 	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -39,8 +43,39 @@ func (d *daemon) learnContext(o *events.Outlier) {
 		trace := o.Context.Wait(copyTimeout)
 		o.Enrichment.Learn(func(o *events.Outlier) { o.SetTrace(trace) })
 	}
+	if o.TraceID == "" && o.Switches > 0 {
+		d.learnContextOfSleeper(o)
+	}
 	if o.TraceID == "" {
 		d.contexts.Missing(o.Task.PID)
+	}
+}
+
+// learnContextOfSleeper has the context read of a thread that has not run since it was reported
+// by a timeout: so it is that of then.
+func (d *daemon) learnContextOfSleeper(o *events.Outlier) {
+	switch rules.Track(o.Track) {
+	case rules.Syscall, rules.OffCPU, rules.Wakeup, rules.Pair:
+	default: // a task that was interrupted, or a worker
+		return
+	}
+	if d.contexts.Publishers() == 0 {
+		return
+	}
+	sleeps := func() (abi.ContextThread, bool) {
+		t, ok, err := d.kernel.ContextThread(o.Task.TID)
+		if err != nil {
+			d.log.Debug("the context of a thread that sleeps", zap.Error(err))
+		}
+		return t, err == nil && ok && t.Running == 0 && t.Switches == o.Switches
+	}
+	t, ok := sleeps()
+	if !ok {
+		return
+	}
+	found := contexts.Read(d.symbols, []abi.ContextThread{t}, time.Now().Add(copyTimeout))
+	if _, still := sleeps(); still && len(found) == 1 {
+		o.Enrichment.Learn(func(o *events.Outlier) { o.SetTrace(found[0].Trace) })
 	}
 }
 

@@ -99,16 +99,25 @@ func (d *daemon) addDeclared(info *api.ActivitiesInfo, ended bool) error {
 	if !ended {
 		return nil
 	}
-	wall, now := time.Now(), linux.Monotonic()
+	wall, now, labels := time.Now(), linux.Monotonic(), set.Labels()
 	for _, e := range set.Ended() {
 		at := d.identifyOpened(e.PID)
 		values := watch.Of((*[abi.ActivityValues]uint64)(&e.Values), e.WallNS())
 		info.Ended = append(info.Ended, newActivity(&watch.Record{
 			ID: fmt.Sprintf("%s.%d.%d", e.Rule, e.TID, e.BeginNS), Name: e.Activity, Text: e.Text, UID: e.UID, PID: e.PID,
 			Identity: watch.Identity{Comm: e.Comm, Place: at.Place}, Threads: []int{e.TID}, Begin: e.BeginNS, End: e.EndNS, Values: values,
+			Attributes: labelled(labels[e.Rule], e.Text),
 		}, wall.Add(-time.Duration(now-min(e.BeginNS, now))).UTC()))
 	}
 	return nil
+}
+
+// labelled are the attributes of an activity with a label's text; nil: it has none.
+func labelled(label, text string) map[string]string {
+	if label == "" || text == "" {
+		return nil
+	}
+	return map[string]string{label: text}
 }
 
 // maxDeclaredLive bounds the live ones that are listed, and asked for who their threads are: those
@@ -128,7 +137,7 @@ func (d *daemon) addDeclaredLive(info *api.ActivitiesInfo, set *declared.Set) {
 	for _, task := range d.hosts.Tasks(tids, declaredTasksTime) {
 		tasks[task.TID] = task
 	}
-	wall, now := time.Now(), linux.Monotonic()
+	wall, now, labels := time.Now(), linux.Monotonic(), set.Labels()
 	for i, c := range list {
 		task, ok := tasks[tids[i]]
 		rule := set.RuleOf(c.Slot)
@@ -137,7 +146,7 @@ func (d *daemon) addDeclaredLive(info *api.ActivitiesInfo, set *declared.Set) {
 		}
 		c.ID, c.PID, c.Comm = fmt.Sprintf("%s.%d.%d", rule, tids[i], c.Begin), task.PID, task.Comm
 		c.Place = d.cgroups().PlaceOf(task.Cgroup).Place
-		c.UID = userOf(tids[i])
+		c.UID, c.Attributes = userOf(tids[i]), labelled(labels[rule], c.Text)
 		info.Live = append(info.Live, newActivity(c.Record, wall.Add(-time.Duration(now-min(c.Begin, now))).UTC()))
 	}
 	slices.SortStableFunc(info.Live, func(a, b api.ActivityInfo) int { return a.Begun.Compare(b.Begun) })

@@ -39,6 +39,7 @@ func (d *daemon) enrich(o *events.Outlier) {
 		o.Task.Cgroup, o.Task.Place = cgroup, at
 	})
 	d.learnAttributes(o)
+	d.learnRequestAttributes(o)
 	d.identifyPeers(o)
 	defer d.awaitPlaces(o)
 	d.enrichKernel(o)

@@ -55,7 +55,7 @@ func (d *daemon) fireActivity(f *watch.Firing) {
 		DelayNS: int64(f.Elapsed()), ThresholdNS: f.Limit.Nanoseconds(),
 		StartMono: f.Begin, EndMono: f.End,
 		Task:    events.Task{PID: f.PID, UID: int(f.UID), Comm: f.Comm, Cgroup: f.Cgroup},
-		TraceID: f.TraceID, SpanID: f.SpanID, Activity: activityInfo(f.Record),
+		TraceID: f.TraceID, SpanID: f.SpanID, Attributes: d.attributes.Wanted(f.Attributes), Activity: activityInfo(f.Record),
 		WantsSnapshot: f.WantsSnapshot, Suppressed: f.Suppressed, MatchedRule: f.Rule,
 	}
 	if n := len(f.Threads); n > 0 {
@@ -90,12 +90,22 @@ func (d *daemon) learnActivity(o *events.Outlier) {
 	if r == nil {
 		return
 	}
+	wanted := d.attributes.Wanted(r.Attributes)
 	o.Enrichment.Learn(func(o *events.Outlier) {
 		o.Activity = &events.ActivityInfo{Token: r.ID, Name: r.Name, Text: r.Text, Value: r.Value}
+		o.Attributes = wanted
 		if o.TraceID == "" {
 			o.TraceID, o.SpanID = r.TraceID, r.SpanID
 		}
 	})
+}
+
+// learnRequestAttributes adds what the slow thread has published beside its context to the
+// activity that it worked for.
+func (d *daemon) learnRequestAttributes(o *events.Outlier) {
+	if d.requests != nil && o.Activity != nil && len(o.Attributes) > 0 {
+		d.requests.Learn(o.Activity.Token, o.Attributes)
+	}
 }
 
 // activityInfo is an activity as outliers have it.
@@ -145,7 +155,7 @@ func newActivity(r *watch.Record, begun time.Time) api.ActivityInfo {
 	return api.ActivityInfo{
 		ID: r.ID, Name: r.Name, Text: r.Text, Value: r.Value, Live: r.Live, Begun: begun, ElapsedNS: int64(r.Elapsed()),
 		PID: r.PID, UID: int(r.UID), Comm: r.Comm, Cgroup: r.Cgroup, Unit: r.Unit, Container: cmp.Or(r.ContainerName, r.Container),
-		Pod: r.Pod, Namespace: r.Namespace, TraceID: r.TraceID, SpanID: r.SpanID, Threads: r.Threads,
+		Pod: r.Pod, Namespace: r.Namespace, TraceID: r.TraceID, SpanID: r.SpanID, Attributes: r.Attributes, Threads: r.Threads,
 		Values: r.Values.ByName(),
 	}
 }

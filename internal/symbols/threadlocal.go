@@ -106,7 +106,7 @@ func (r *Resolver) mappedFiles(pid int) (files []mapping, musl bool, err error) 
 		if key := (fileKeyOfMap{m.dev, m.inode}); m.executable && m.isFile() && !seen[key] {
 			seen[key] = true
 			files = append(files, m)
-			musl = musl || strings.Contains(m.module(), "ld-musl-")
+			musl = musl || isMusl(m.module())
 		}
 		return len(files) < maxThreadFiles
 	})
@@ -114,6 +114,12 @@ func (r *Resolver) mappedFiles(pid int) (files []mapping, musl bool, err error) 
 		err = os.ErrProcessDone
 	}
 	return files, musl, err
+}
+
+// isMusl reports whether a file is musl's, which is its dynamic linker, too: that is its name, or
+// what the name links to. With glibc, libc.so is a text for linkers.
+func isMusl(file string) bool {
+	return strings.HasPrefix(file, "ld-musl-") || strings.HasPrefix(file, "libc.musl-") || file == "libc.so"
 }
 
 type fileKeyOfMap struct{ dev, inode uint64 }

@@ -341,6 +341,8 @@ type Outlier struct {
 	User *UserState `json:"-"`
 	// Context, if set, brings TraceID, SpanID, and what Attributes are made of.
 	Context *Promise[Trace] `json:"-"`
+	// Switches, of a timeout, is how often the thread had left its CPU, on which it was not; 0: it ran.
+	Switches uint64 `json:"-"`
 	// Unstacked: the kernel side could not take the stack; user space must.
 	Unstacked bool `json:"-"`
 	// Enrichment, if set, tells when Task, Stacks, Labels and Work are complete.

@@ -130,3 +130,28 @@ func (o *Objects) ContextThreads() ([]abi.ContextThread, error) {
 	}
 	return list, nil
 }
+
+// ContextThread returns one of ContextThreads, by its id; ok is false if it is none of them.
+func (o *Objects) ContextThread(tid int) (t abi.ContextThread, ok bool, err error) {
+	if !o.Plan().Contexts {
+		return t, false, ErrNoContexts
+	}
+	o.reader.mu.Lock()
+	defer o.reader.mu.Unlock()
+	program, err := o.reader.program(o)
+	if err != nil {
+		return t, false, err
+	}
+	f, err := taskIterator(program, tid)
+	if err != nil {
+		return t, false, err
+	}
+	defer f.Close()
+	if err = binary.Read(f, binary.NativeEndian, &t); errors.Is(err, io.EOF) {
+		return t, false, nil
+	}
+	if err != nil {
+		return t, false, fmt.Errorf("read the context of thread %d: %w", tid, err)
+	}
+	return t, true, nil
+}

@@ -389,7 +389,7 @@ func (o *Objects) size(n *build, s *specs) error {
 	}
 	s.WakerScratch.MaxEntries = uint32(cpus)
 	s.RunScratch.MaxEntries = used(n.plan.Groups["run"], cpus)
-	s.KeptContexts.MaxEntries = used(n.plan.Contexts && (tracks[rules.OffCPU] || tracks[rules.Wakeup]), keptContexts)
+	s.KeptContexts.MaxEntries = used(n.plan.Contexts && (tracks[rules.OffCPU] || tracks[rules.Wakeup] || tracks[rules.Block]), keptContexts)
 	s.WakerStacks.MaxEntries = used(n.plan.wakerStacksAlways || n.plan.wakerStacksSlow, wakerStacks)
 	s.ChainCpus.MaxEntries = used(tracks[rules.Chain], cpus)
 	s.ChainKeys.MaxEntries = uint32(chains / abi.BucketKeys)
@@ -413,7 +413,7 @@ const (
 	liveNames    = 128 << 10 // threads whose names are known; those beyond have none in the history
 	goneNames    = 8 << 10   // threads that are gone whose names are kept
 	wakerStacks  = 8192      // threads on a run queue at once whose waker's stack is kept
-	keptContexts = 8192      // of wakers, and of threads that run for long, what they work for
+	keptContexts = 8192      // what wakers, threads that run for long, and submitters of block requests work for
 )
 
 // spanSeed is the name of a constant that is not the same in each load.

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf/abi"
@@ -19,14 +20,31 @@ import (
 const stackProgram = "stack_of_task"
 
 // TaskStack reads the kernel stack of one task that is still pending, for kernels
-// whose tick cannot (before 6.2): a task iterator that stops at
-// it costs some 14 us; cilium/ebpf cannot make one with such a filter.
-// Needs kernel 6.1+.
+// whose tick cannot (before 6.2): it costs some 14 us. Needs kernel 6.1+.
 func (o *Objects) TaskStack(tid int) ([]uint64, error) {
 	p := o.loaded.Load().programs[stackProgram]
 	if p == nil {
 		return nil, errors.New("read a task's stack: its program is not loaded")
 	}
+	f, err := taskIterator(p, tid)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var raw abi.TaskStack
+	b := make([]byte, binary.Size(raw))
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("read the stack of task %d: %w", tid, err)
+	}
+	if _, err := binary.Decode(b, binary.LittleEndian, &raw); err != nil {
+		return nil, fmt.Errorf("decode the stack of task %d: %w", tid, err)
+	}
+	return kinds.Frames(raw.Kernel[:], raw.Frames), nil
+}
+
+// taskIterator opens what an iterator over tasks has to say of one of them: cilium/ebpf cannot
+// make one with such a filter. Needs kernel 6.1+.
+func taskIterator(p *ebpf.Program, tid int) (*os.File, error) {
 	filter := struct{ tid, pid, pidFD uint32 }{tid: uint32(tid)} // union bpf_iter_link_info, member task
 	link, err := bpfCall(unix.BPF_LINK_CREATE, &struct {
 		prog, target, kind, flags uint32
@@ -45,17 +63,7 @@ func (o *Objects) TaskStack(tid int) ([]uint64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("iterate over task %d: %w", tid, err)
 	}
-	f := os.NewFile(uintptr(iter), "task stack")
-	defer f.Close()
-	var raw abi.TaskStack
-	b := make([]byte, binary.Size(raw))
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, fmt.Errorf("read the stack of task %d: %w", tid, err)
-	}
-	if _, err := binary.Decode(b, binary.LittleEndian, &raw); err != nil {
-		return nil, fmt.Errorf("decode the stack of task %d: %w", tid, err)
-	}
-	return kinds.Frames(raw.Kernel[:], raw.Frames), nil
+	return os.NewFile(uintptr(iter), "task iterator"), nil
 }
 
 // bpfCall is bpf(2) with an attribute of its own; returns a file descriptor.

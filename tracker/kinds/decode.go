@@ -62,6 +62,9 @@ func (m *Message) Decode() *events.Outlier {
 		return o
 	}
 	o.Unstacked = m.Flags&abi.OutlierNoStack != 0
+	if m.Flags&abi.OutlierRunning == 0 {
+		o.Switches = m.UserSwitches
+	}
 	switch {
 	case kind.Stateless != nil && kind.Stateless(m):
 	case m.Flags&abi.OutlierRunning != 0:

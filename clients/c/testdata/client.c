@@ -585,32 +585,80 @@ static void *claim(void *barrier)
 	return NULL;
 }
 
+/* What a token has as its attribute number n is this; NULL: nothing. */
+static void attribute_is(uint64_t token, int n, const char *key, const char *value)
+{
+	uint16_t number = tailcam_element_(h, (uint32_t)token)->attributes[n];
+
+	if (!number != !key ||
+	    (number && (strcmp(tailcam_pair_(h, number)->key, key) || strcmp(tailcam_pair_(h, number)->value, value))))
+		abort();
+}
+
+/* Few for each token, few different ones; the rest is counted. */
+static void attributes(uint64_t a, uint64_t b)
+{
+	char value[200];
+	int i;
+
+	if (tailcam_set_attribute(h, a, "http.route", "/cart") || tailcam_set_attribute(h, b, "http.route", "/cart") ||
+	    tailcam_set_attribute(h, a, "tenant", "gold") || tailcam_set_attribute(h, a, "http.route", "/pay"))
+		abort();
+	attribute_is(a, 0, "http.route", "/pay");
+	attribute_is(a, 1, "tenant", "gold");
+	attribute_is(b, 0, "http.route", "/cart");
+	if (tailcam_set_attribute(h, a, "http.route", NULL) || tailcam_set_attribute(h, a, "never", ""))
+		abort();
+	attribute_is(a, 0, NULL, NULL);
+	memset(value, 'v', sizeof(value) - 1);
+	value[sizeof(value) - 1] = 0;
+	if (tailcam_set_attribute(h, a, "a key that is longer than keys may be", value))
+		abort();
+	value[91] = 0;
+	attribute_is(a, 0, "a key that is longer than keys ", value);
+	if (tailcam_set_attribute(h, a, "3", "x") || tailcam_set_attribute(h, a, "4", "x") ||
+	    tailcam_set_attribute(h, a, "5", "x") != -1 || tailcam_set_attribute(h, a, "", "x") != -1 ||
+	    tailcam_set_attribute(h, 1, "a", "x") != -1 || tailcam_set_attribute(NULL, a, "a", "x"))
+		abort();
+	for (i = 0; i < 20; i++) { /* of 16 */
+		snprintf(value, sizeof(value), "%d", i);
+		tailcam_set_attribute(h, b, "n", value);
+	}
+	attribute_is(b, 1, NULL, NULL);
+	attribute_is(b, 0, "http.route", "/cart");
+}
+
 static void full(void)
 {
+	uint64_t again;
 	pthread_barrier_t barrier;
 	struct tailcam_stats stats;
-	uint64_t first = 0, token;
+	uint64_t first = 0, second = 0, token;
 	pthread_t all[100];
 	int i, n = 0;
 
 	for (i = 0; i < 2000; i++) {
 		token = tailcam_token(h, "full");
+		second = first && !second ? token : second;
 		first = first ? first : token;
 		n += token != 0;
 		tailcam_switch(h, token);
 		tailcam_switch(h, 0);
 	}
 	tailcam_end_token(h, first, NULL);
-	if (tailcam_switch(h, first) != -1 || tailcam_current(h) || !tailcam_token(h, "again"))
+	again = tailcam_token(h, "again");
+	if (tailcam_switch(h, first) != -1 || tailcam_current(h) || !again)
 		abort();
+	attributes(again, second);
 	pthread_barrier_init(&barrier, NULL, 100);
 	for (i = 0; i < 100; i++)
 		pthread_create(&all[i], NULL, claim, &barrier);
 	for (i = 0; i < 100; i++)
 		pthread_join(all[i], NULL);
 	tailcam_stats(h, &stats);
-	printf("{\"tokens\":%d,\"tokens_full\":%lu,\"threads_full\":%lu,\"stale\":%lu,\"untold\":%lu}\n", n,
-	       stats.tokens_full, stats.threads_full, stats.stale, stats.untold);
+	printf("{\"tokens\":%d,\"tokens_full\":%lu,\"threads_full\":%lu,\"stale\":%lu,\"untold\":%lu,"
+	       "\"attributes_full\":%lu}\n",
+	       n, stats.tokens_full, stats.threads_full, stats.stale, stats.untold, stats.attributes_full);
 }
 
 /* ------------------------------------------------------------------- cost */
@@ -623,6 +671,16 @@ __attribute__((noinline)) void empty(void)
 __attribute__((noinline)) void probed(void)
 {
 	__asm__ volatile("");
+}
+
+/* As a probe of USDT in programs that want it cheap: from 6.18 on, kernels make a system call of it. */
+__attribute__((noinline)) void probed_nop(void)
+{
+#ifdef __x86_64__
+	__asm__ volatile(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00");
+#else
+	__asm__ volatile("nop");
+#endif
 }
 
 #define EACH(n, what)                                          \
@@ -673,6 +731,7 @@ static void cost(int live)
 	tailcam_switch(h, all[0]);
 	printf("{\"empty_ns\":%.1f,", EACH(100000, empty()));
 	printf("\"uprobe_ns\":%.1f,", EACH(1000, probed()));
+	printf("\"uprobe_nop_ns\":%.1f,", EACH(1000, probed_nop()));
 	printf("\"getppid_ns\":%.1f,", EACH(10000, syscall(SYS_getppid)));
 	printf("\"clock_ns\":%.1f,", EACH(100000, now()));
 	printf("\"switch_ns\":%.1f,", EACH(100000, tailcam_switch(h, all[next = next + 1 < live ? next + 1 : 0])));

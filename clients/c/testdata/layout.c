@@ -29,9 +29,15 @@ FIELD(tailcam_token_, activity_token, trace_id);
 FIELD(tailcam_token_, activity_token, span_id);
 FIELD(tailcam_token_, activity_token, name);
 FIELD(tailcam_token_, activity_token, text);
+FIELD(tailcam_token_, activity_token, attributes);
+SAME(TAILCAM_TOKEN_ATTRIBUTES_, ACTIVITY_TOKEN_ATTRIBUTES);
+FIELD(tailcam_pair_, activity_attribute, key);
+FIELD(tailcam_pair_, activity_attribute, value);
+SAME(sizeof(struct tailcam_pair_), sizeof(struct activity_attribute));
 FIELD(tailcam_client_, activity_client, next_token);
 FIELD(tailcam_client_, activity_client, tokens_refused);
 FIELD(tailcam_client_, activity_client, threads_refused);
+FIELD(tailcam_client_, activity_client, attributes_refused);
 FIELD(tailcam_header_, activity_header, abi);
 FIELD(tailcam_header_, activity_header, late);
 FIELD(tailcam_header_, activity_header, slow_ns);
@@ -56,6 +62,8 @@ SAME(TAILCAM_work_items_, ACTIVITY_WORK_ITEMS);
 SAME(TAILCAM_cpu_kernel_ns_, ACTIVITY_CPU_KERNEL_NS);
 SAME(TAILCAM_cache_misses_hw_, ACTIVITY_CACHE_MISSES_HW);
 SAME(TAILCAM_runnable_stolen_ns_, ACTIVITY_RUNNABLE_STOLEN_NS);
+SAME(TAILCAM_blocked_kernel_lock_ns_, ACTIVITY_BLOCKED_KERNEL_LOCK_NS);
+SAME(TAILCAM_kernel_lock_rtmutex_ns_, ACTIVITY_KERNEL_LOCK_RTMUTEX_NS);
 
 int main(void)
 {

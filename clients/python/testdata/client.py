@@ -113,7 +113,39 @@ def full(h):
     assert [a["token"] for a in h.filter(lambda a: a["value"])] == [again]
     assert h.fold(lambda n, a: n + 1, 0) == len(live)
     assert h.merge()["wall_ns"] == h.merge(h.accounts())["wall_ns"]
+    attributes(h, again, live[1])
     show(h.read(again), tokens=len(live), stats=h.stats())
+
+
+def attributes(h, a, b):
+    def of(token):
+        at = (token & 0xFFFFFFFF) * 128 + 120
+        numbers = [h._h[at // 2 + n] for n in range(4)]
+        pairs = [h._pair(n) for n in numbers if n]
+        return [tuple(part.rstrip(b"\0").decode() for part in (p[:32], p[32:])) for p in pairs]
+
+    h.set_attribute(a, "http.route", "/cart")
+    h.set_attribute(b, "http.route", "/cart")
+    h.set_attribute(a, "tenant", "gold")
+    h.set_attribute(a, "http.route", "/pay")
+    assert of(a) == [("http.route", "/pay"), ("tenant", "gold")] and of(b) == [("http.route", "/cart")]
+    h.set_attribute(a, "http.route", None)
+    h.set_attribute(a, "never", "")
+    h.set_attribute(a, "k" * 99, "v" * 99)
+    assert of(a) == [("k" * 31, "v" * 91), ("tenant", "gold")]
+    for key in "345":
+        h.set_attribute(a, key, "x")
+    assert len(of(a)) == 4 and h.stats()["attributes_full"] == 1
+    for n in range(20):  # of 16
+        h.set_attribute(b, "n", n or "0")
+    assert of(b) == [("http.route", "/cart")]
+    h.set_attribute(1, "a", "b")
+    tailcam.Handle().set_attribute(a, "a", "b")
+    try:
+        h.set_attribute(a, "", "b")
+    except ValueError:
+        return
+    raise AssertionError("a key is needed")
 
 
 def shared(h):

@@ -6,6 +6,7 @@ package ask
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,10 +16,11 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// Keys are what activities can be grouped and filtered by. Token is each alone.
+// Keys are what activities can be grouped and filtered by, beside the names of their attributes.
+// Token is each alone.
 var Keys = []string{"name", "text", "value", "pid", "comm", "uid", "unit", "container", "pod", "trace", "token"}
 
-// key is what an activity is called by one of Keys.
+// key is what an activity is called by one of Keys, or by an attribute; "": it has none.
 func key(a *api.ActivityInfo, by string) string {
 	switch by {
 	case "name":
@@ -41,8 +43,31 @@ func key(a *api.ActivityInfo, by string) string {
 		return a.Pod
 	case "trace":
 		return a.TraceID
+	case "token":
+		return a.ID
 	}
-	return a.ID
+	return a.Attributes[by]
+}
+
+// Check reports an error if nothing can be grouped or filtered by one of the keys: it is none of
+// Keys, and no activity has an attribute of that name.
+func Check(info *api.ActivitiesInfo, keys ...string) error {
+	names := map[string]bool{}
+	for _, list := range [][]api.ActivityInfo{info.Live, info.Ended} {
+		for i := range list {
+			for name := range list[i].Attributes {
+				names[name] = true
+			}
+		}
+	}
+	for _, k := range keys {
+		if slices.Contains(Keys, k) || names[k] {
+			continue
+		}
+		known := slices.Concat(Keys, slices.Sorted(maps.Keys(names)))
+		return fmt.Errorf("no activity has the attribute %q: must be one of %s", k, strings.Join(known, ", "))
+	}
+	return nil
 }
 
 // Filter selects activities: each of its keys must match one of its globs.
@@ -53,8 +78,8 @@ func ParseFilter(texts []string) (Filter, error) {
 	f := Filter{}
 	for _, t := range texts {
 		k, glob, ok := strings.Cut(t, "=")
-		if !ok || !slices.Contains(Keys, k) {
-			return nil, fmt.Errorf("invalid filter %q: must be KEY=GLOB with one of %s", t, strings.Join(Keys, ", "))
+		if !ok || k == "" {
+			return nil, fmt.Errorf("invalid filter %q: must be KEY=GLOB with one of %s, or an attribute", t, strings.Join(Keys, ", "))
 		}
 		f[k] = append(f[k], glob)
 	}
@@ -71,6 +96,9 @@ func (f Filter) Has(a *api.ActivityInfo) bool {
 	}
 	return true
 }
+
+// Keys are those of the filter, sorted.
+func (f Filter) Keys() []string { return slices.Sorted(maps.Keys(f)) }
 
 // onlyNames reports whether sums by name suffice.
 func (f Filter) onlyNames() bool { return len(f) == 0 || len(f) == 1 && f["name"] != nil }

@@ -2,6 +2,7 @@ package ask
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func TestGroup(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
-	for _, bad := range []string{"", "name", "colour=red", "=x"} {
+	for _, bad := range []string{"", "name", "=x"} {
 		_, err := ParseFilter([]string{bad})
 		assert.ErrorContains(t, err, "must be KEY=GLOB with one of name, text")
 	}
@@ -93,11 +94,11 @@ func TestSlow(t *testing.T) {
 	info := example()
 	over, err := ParseOver("p99")
 	assert.NilError(t, err)
-	list := FindSlow(info, over, Filter{"name": {"checkout"}})
+	list := FindSlow(info, over, Filter{"name": {"checkout"}}, "name")
 	assert.Equal(t, len(list), 2)
 	over, err = ParseOver("50ms")
 	assert.NilError(t, err)
-	list = FindSlow(info, over, nil)
+	list = FindSlow(info, over, nil, "name")
 	assert.Equal(t, len(list), 1)
 	s := list[0]
 	assert.Equal(t, s.Activity.ID, "3")
@@ -137,7 +138,7 @@ func TestSlowest(t *testing.T) {
 				info.Ended[i].ElapsedNS = int64(c.usual)
 			}
 		}
-		list := FindSlow(info, Over{Quantile: 0.99}, nil)
+		list := FindSlow(info, Over{Quantile: 0.99}, nil, "name")
 		assert.Equal(t, len(list), c.want, "%+v", c)
 	}
 }
@@ -155,4 +156,35 @@ func TestCompare(t *testing.T) {
 	})
 	_, err = Find(info, "99")
 	assert.ErrorContains(t, err, `no activity "99" is remembered`)
+}
+
+// TestAttributes: activities are grouped, filtered and compared by what their programs say of them.
+func TestAttributes(t *testing.T) {
+	info := example()
+	for i, route := range []string{"/cart", "/pay", "/cart"} {
+		info.Ended[i].Attributes = map[string]string{"http.route": route, "name": "not the name"}
+	}
+	assert.NilError(t, Check(info, "http.route", "name", "unit"))
+	err := Check(info, "name", "http.rute")
+	assert.ErrorContains(t, err, `no activity has the attribute "http.rute": must be one of name, text`)
+	assert.ErrorContains(t, err, "token, http.route")
+
+	rows := Group(info, "http.route", nil)
+	assert.Equal(t, len(rows), 3)
+	assert.Equal(t, rows[0].Key+rows[1].Key+rows[2].Key, "/cart/pay", "those without are a row of their own")
+	assert.Equal(t, rows[1].Count, uint64(2))
+	assert.Equal(t, rows[1].Values["blocked_disk_ns"], 302*ms)
+	f, err := ParseFilter([]string{"http.route=/c*"})
+	assert.NilError(t, err)
+	assert.Equal(t, len(Group(info, "name", f)), 1)
+	assert.Equal(t, len(Shared(info, "name", f)), 0, "what is of a process has no attribute")
+	assert.Equal(t, Group(info, "name", nil)[0].Key, "checkout", "an attribute does not hide a key")
+
+	list := FindSlow(info, Over{Quantile: 0.99}, f, "http.route")
+	assert.Equal(t, len(list), 1)
+	assert.Equal(t, list[0].Activity.ID, "3")
+	assert.Equal(t, list[0].Others, 1, "of its route alone")
+	assert.Assert(t, strings.HasPrefix(list[0].Verdict, "checkout with http.route /cart took 312ms, "), list[0].Verdict)
+	assert.Assert(t, strings.HasSuffix(list[0].Verdict, ": 298ms longer blocked on disk"), list[0].Verdict)
+	assert.Equal(t, len(FindSlow(info, Over{Duration: time.Second}, nil, "http.route")), 0)
 }

@@ -40,12 +40,14 @@ func ParseOver(s string) (Over, error) {
 	return Over{Duration: d}, nil
 }
 
-// Slow is a slow activity beside the others of its name.
+// Slow is a slow activity beside the others of its name and, if that is asked for, of its key.
 type Slow struct {
 	Activity api.ActivityInfo `json:"activity"`
-	LimitNS  uint64           `json:"limit_ns"`  // that it has passed
-	MedianNS uint64           `json:"median_ns"` // of the name's times, of all that ended
-	Others   int              `json:"others"`    // remembered ones below the limit that it is compared with
+	By       string           `json:"by,omitempty"`  // the key that the others have in common with it, beside the name
+	Key      string           `json:"key,omitempty"` // any bytes: clean it before it is shown
+	LimitNS  uint64           `json:"limit_ns"`      // that it has passed
+	MedianNS uint64           `json:"median_ns"`     // of the name's times, of all that ended; with By of the latest ones
+	Others   int              `json:"others"`        // remembered ones below the limit that it is compared with
 	// Grew lists the values that differ: A is the median of the others, B the activity's. Parts
 	// of the time come first, the one that grew most before the others.
 	Grew []breakdown.Difference `json:"grew"`
@@ -54,22 +56,52 @@ type Slow struct {
 	Verdict string `json:"verdict"`
 }
 
+// sample is how many of a name count for the distribution of a group: the latest, as of older
+// ones the slowest alone are remembered.
+const sample = 256
+
+// group are activities that are compared with each other.
+type group struct {
+	name, key string
+}
+
 // FindSlow returns the activities that a filter selects and that took as long as the limit,
-// the slowest first. The limit and the others are those of all with their name.
-func FindSlow(info *api.ActivitiesInfo, over Over, f Filter) []Slow {
-	byName := map[string][]*api.ActivityInfo{}
+// the slowest first. The limit and the others are those of all with their name and, unless by is
+// "name", with that key.
+func FindSlow(info *api.ActivitiesInfo, over Over, f Filter, by string) []Slow {
+	groups := map[group][]*api.ActivityInfo{}
+	latest, seen := map[group]*histogram.Histogram{}, map[string]int{}
 	for i := range info.Ended {
 		a := &info.Ended[i]
-		byName[a.Name] = append(byName[a.Name], a)
+		g := group{name: a.Name}
+		if by != "name" {
+			g.key = key(a, by)
+		}
+		groups[g] = append(groups[g], a)
+		if latest[g] == nil {
+			latest[g] = &histogram.Histogram{}
+		}
+		if seen[a.Name]++; seen[a.Name] <= sample || latest[g].Count == 0 {
+			latest[g].Add(uint64(max(a.ElapsedNS, 0)), 1)
+		}
 	}
 	var list []Slow
-	for name, all := range byName {
-		h := named(info, name)
+	for g, all := range groups {
+		h := latest[g]
+		if by == "name" {
+			h = named(info, g.name)
+		}
 		limit := uint64(over.Duration)
 		if over.Quantile > 0 {
 			limit = slowest(all, h, over.Quantile)
 		}
-		list = append(list, slowOf(all, limit, h.Quantile(0.5), f)...)
+		for _, s := range slowOf(all, limit, h.Quantile(0.5), f) {
+			if by != "name" {
+				s.By, s.Key = by, g.key
+			}
+			s.Verdict = s.words()
+			list = append(list, s)
+		}
 	}
 	slices.SortFunc(list, func(a, b Slow) int {
 		return cmp.Or(cmp.Compare(b.Activity.ElapsedNS, a.Activity.ElapsedNS), cmp.Compare(a.Activity.ID, b.Activity.ID))
@@ -140,7 +172,6 @@ func slowOf(all []*api.ActivityInfo, limit, median uint64, f Filter) (list []Slo
 			return cmp.Compare(y.Delta(), x.Delta())
 		})
 		s.Account = breakdown.Words(a.Name, uint64(a.ElapsedNS), false, a.Values)
-		s.Verdict = s.words()
 		list = append(list, s)
 	}
 	return list
@@ -173,6 +204,9 @@ func (s *Slow) words() string {
 	a := &s.Activity
 	var b strings.Builder
 	name := cmp.Or(text.Clean(a.Name), "an activity without a name")
+	if s.By != "" {
+		name += fmt.Sprintf(" with %s %s", text.Clean(s.By), cmp.Or(text.Clean(s.Key), "(none)"))
+	}
 	fmt.Fprintf(&b, "%s took %s", name, term.Duration(a.ElapsedNS))
 	if s.Others == 0 {
 		b.WriteString(", and no other is remembered that took less than the limit")

@@ -39,6 +39,7 @@ var Parts = []Part{
 	{Runnable, "waiting for a CPU", "RUNNABLE"},
 	{"blocked_disk_ns", "blocked on disk", "DISK"},
 	{"blocked_lock_ns", "blocked on locks", "LOCK"},
+	{"blocked_kernel_lock_ns", "blocked on locks of the kernel", "KLOCK"},
 	{"blocked_network_ns", "waiting for the network", "NETWORK"},
 	{"blocked_task_ns", "waiting for another task", "TASK"},
 	{"blocked_timer_ns", "asleep until a timer", "TIMER"},

@@ -40,6 +40,7 @@ type Set struct {
 type rule struct {
 	name, activity string
 	text           string // of the pair
+	label          string // whose text its activities have; "": none
 	links          []link.Link
 }
 
@@ -113,6 +114,9 @@ func (s *Set) add(r *rules.Rule) error {
 		return fmt.Errorf("clear the totals of its number: %w", err)
 	}
 	s.rules[number] = &rule{name: r.Name, activity: r.Pair.Activity, text: pair.TextOf(r.Pair)}
+	if i := r.Pair.Text(); i >= 0 {
+		s.rules[number].label = r.Pair.Labels[i].Name
+	}
 	for _, role := range []uint32{abi.PairCancel, abi.PairExit, abi.PairEntry} {
 		for i := range places {
 			if places[i].At.Role != role {
@@ -189,6 +193,19 @@ func (s *Set) RuleOf(slot int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.names()[work.Rule].name
+}
+
+// Labels returns the names of the labels whose text activities have, by rule.
+func (s *Set) Labels() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := map[string]string{}
+	for _, r := range s.rules {
+		if r != nil && r.label != "" {
+			of[r.name] = r.label
+		}
+	}
+	return of
 }
 
 // Rules returns the names of the rules whose hooks are attached, sorted.

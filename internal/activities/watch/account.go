@@ -35,7 +35,7 @@ func (r *Record) progress(t *Thread, now uint64) {
 		return
 	}
 	part := t.Cause
-	if part <= abi.ActivityBlockedNs || part > abi.ActivityBlockedOtherNs {
+	if !isBlocked(part) {
 		part = abi.ActivityBlockedOtherNs
 	}
 	v[part] += woken - out
@@ -44,4 +44,9 @@ func (r *Record) progress(t *Thread, now uint64) {
 // isRunnable reports whether a thread that left its CPU could go on.
 func isRunnable(cause uint32) bool {
 	return cause >= abi.ActivityRunnableNs && cause <= abi.ActivityRunnableThrottledNs
+}
+
+// isBlocked reports whether a cause is a part of the blocked time.
+func isBlocked(cause uint32) bool {
+	return cause > abi.ActivityBlockedNs && cause <= abi.ActivityBlockedOtherNs || cause == abi.ActivityBlockedKernelLockNs
 }

@@ -80,7 +80,10 @@ func plausible(t *testing.T, r *Record, now uint64) {
 	for _, text := range []string{r.Name, r.Text} {
 		assert.Check(t, utf8.ValidString(text) && !strings.Contains(text, "\x00") && len(text) <= 3*abi.ActivityNameLen, "%q", text)
 	}
-	assert.Check(t, len(r.Threads) <= maxThreads, "%+v", r)
+	assert.Check(t, len(r.Threads) <= maxThreads && len(r.Attributes) <= abi.ActivityTokenAttributes, "%+v", r)
+	for key, value := range r.Attributes {
+		assert.Check(t, key != "" && value != "" && utf8.ValidString(key) && utf8.ValidString(value), "%q: %q", key, value)
+	}
 	assert.Check(t, r.TraceID == "" && r.SpanID == "" || len(r.TraceID) == 32 && len(r.SpanID) == 16, "%+v", r)
 	assert.Check(t, r.Values[unexplained] <= r.Values[wall], "%+v", r)
 	_ = r.Values.ByName()

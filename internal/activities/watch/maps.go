@@ -14,18 +14,19 @@ import (
 type Maps struct {
 	Shared, Accounts []byte
 	Threads, Tokens  int
+	Attributes       int // that tokens can have, after them in Shared
 }
 
 // Valid reports whether both arrays have the elements that there should be.
 func (m *Maps) Valid() bool {
 	n := 1 + m.Threads + m.Tokens
-	return m.Threads > 0 && m.Tokens > 0 && len(m.Shared) >= n*abi.ActivitySharedBytes && len(m.Accounts) >= n*abi.ActivityAccountBytes
+	return m.Threads > 0 && m.Tokens > 0 && len(m.Shared) >= (n+m.Attributes)*abi.ActivitySharedBytes && len(m.Accounts) >= n*abi.ActivityAccountBytes
 }
 
 // first is the index of the first token.
 func (m *Maps) first() uint32 { return uint32(m.Threads) + 1 }
 
-func sharedAt[T abi.ActivityThread | abi.ActivityToken | abi.ActivityClient](m *Maps, index uint32) *T {
+func sharedAt[T abi.ActivityThread | abi.ActivityToken | abi.ActivityClient | abi.ActivityAttribute](m *Maps, index uint32) *T {
 	return (*T)(unsafe.Pointer(&m.Shared[int(index)*abi.ActivitySharedBytes]))
 }
 
@@ -50,6 +51,7 @@ func (m *Maps) token(index uint32) (t Token, ok bool) {
 		return Token{
 			Generation: raw.Generation, BeginNS: raw.BeginNs, EndNS: raw.EndNs, CPUNS: raw.CpuNs, WallNS: raw.WallNs,
 			Value: raw.Value, TraceID: raw.TraceId, SpanID: raw.SpanId, Name: ownText(raw.Name[:]), Text: ownText(raw.Text[:]),
+			Attributes: m.attributes(&raw.Attributes),
 		}, true
 	}
 	return Token{}, false

@@ -46,6 +46,7 @@ type Token struct {
 	TraceID        [16]byte
 	SpanID         [8]byte
 	Name, Text     string // any bytes
+	Attributes     map[string]string
 }
 
 const (

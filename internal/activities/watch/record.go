@@ -14,10 +14,12 @@ type Record struct {
 	PID        int
 	Identity
 	TraceID, SpanID string // in hexadecimal; both or none
-	Threads         []int  // that carried it, as their process sees them: the latest last, and not all
-	Live            bool
-	Begin, End      uint64 // in nanoseconds of CLOCK_MONOTONIC; End of a live one: now
-	Values          Values // with wall and unexplained time
+	// Attributes may be shared with other records. Keys and values may be any text.
+	Attributes map[string]string
+	Threads    []int // that carried it, as their process sees them: the latest last, and not all
+	Live       bool
+	Begin, End uint64 // in nanoseconds of CLOCK_MONOTONIC; End of a live one: now
+	Values     Values // with wall and unexplained time
 }
 
 // Elapsed is End - Begin.
@@ -27,8 +29,8 @@ func (r *Record) Elapsed() uint64 { return r.End - r.Begin }
 func (w *Watcher) newRecord(f *followed, token uint32, t *Token, now uint64) *Record {
 	r := &Record{
 		Name: t.Name, Text: t.Text, Value: t.Value, UID: f.process.UID(), PID: f.process.PID(),
-		Identity: f.identity,
-		Begin:    min(max(t.BeginNS, f.process.Opened()), now), End: now,
+		Identity: f.identity, Attributes: t.Attributes,
+		Begin: min(max(t.BeginNS, f.process.Opened()), now), End: now,
 	}
 	r.ID = fmt.Sprintf("%d.%d.%d", f.process.Key(), token, t.used())
 	if t.TraceID != [16]byte{} && t.SpanID != [8]byte{} {

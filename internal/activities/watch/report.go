@@ -39,6 +39,11 @@ func (w *Watcher) Report(ended bool) *Report {
 	if ended {
 		r.Ended = w.store.records()
 	}
+	for _, list := range [][]*Record{r.Live, r.Ended} {
+		for i := range list {
+			list[i] = w.withLearned(list[i])
+		}
+	}
 	slices.SortFunc(r.Live, func(a, b *Record) int { return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.ID, b.ID)) })
 	slices.SortFunc(r.Shared, func(a, b Shared) int { return cmp.Compare(a.PID, b.PID) })
 	r.Live = r.Live[:min(len(r.Live), maxLive)]

@@ -72,6 +72,7 @@ type Watcher struct {
 	rules     []*ruleState
 	version   int // of rules
 	store     store
+	learned   learned
 	counts    Counts
 	every     time.Duration // between scans
 }

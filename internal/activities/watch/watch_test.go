@@ -27,10 +27,10 @@ type program struct {
 }
 
 func newProgram(key uint64, now *uint64, tokens int) *program {
-	const threads = 4
+	const threads, attributes = 4, 8
 	p := &program{key: key, now: now}
-	p.maps = Maps{Threads: threads, Tokens: tokens}
-	p.maps.Shared = make([]byte, (1+threads+tokens)*abi.ActivitySharedBytes)
+	p.maps = Maps{Threads: threads, Tokens: tokens, Attributes: attributes}
+	p.maps.Shared = make([]byte, (1+threads+tokens+attributes)*abi.ActivitySharedBytes)
 	p.maps.Accounts = make([]byte, (1+threads+tokens)*abi.ActivityAccountBytes)
 	return p
 }
@@ -59,6 +59,15 @@ func (p *program) end(i int) {
 	t := p.token(i)
 	t.EndNs = *p.now
 	t.Generation++
+}
+
+// attribute writes the attribute of a number, and gives it to a token.
+func (p *program) attribute(i, n, number int, key, value string) {
+	a := sharedAt[abi.ActivityAttribute](&p.maps, p.index(p.maps.Tokens+number-1))
+	*a = abi.ActivityAttribute{State: abi.ActivityAttributeReady}
+	copy(a.Key[:], key)
+	copy(a.Value[:], value)
+	p.token(i).Attributes[n] = uint16(number)
 }
 
 // credit adds to the wall time and to one part.
@@ -397,4 +406,79 @@ func TestBounds(t *testing.T) {
 		n += len(of.latest) + len(of.slowest)
 	}
 	assert.Equal(t, n, s.count)
+}
+
+// Each condition on the process of an activity decides whether a rule applies to it.
+func TestConditions(t *testing.T) {
+	is := map[string][2]string{ // what holds, and what does not
+		"comm": {"serv*", "client"}, "pid": {"101", "102"}, "uid": {"1001", "1002"}, "cgroup": {"/shop/**", "/other/**"},
+		"unit": {"shop.service", "x.service"}, "container": {"web", "db"}, "pod": {"web-*", "db-*"},
+		"namespace": {"prod", "test"}, "name": {"check*", "pay*"},
+	}
+	for _, key := range rules.WhenKeys(rules.Activity) {
+		key, not := strings.CutPrefix(key, "not_")
+		values, ok := is[key]
+		assert.Check(t, ok, "nothing is known of %s", key)
+		for i, value := range values {
+			when := fmt.Sprintf("%s: [%q]", key, value)
+			if key == "pid" || key == "uid" {
+				when = key + ": [" + value + "]"
+			}
+			if not {
+				when = "not_" + when
+			}
+			w := newWorld(t, "rules: [{name: slow, track: activity, threshold: 1ms, when: {"+when+"}}]")
+			w.opts.Identify = func(int) Identity {
+				return Identity{Comm: "server", Place: rules.Place{
+					Cgroup: "/shop/web", Unit: "shop.service", ContainerName: "web", Pod: "web-1", Namespace: "prod",
+				}}
+			}
+			p := w.add(8)
+			w.Scan()
+			p.begin(0, "checkout")
+			w.pass(10 * ms)
+			p.end(0)
+			w.Scan()
+			assert.Check(t, (len(w.fired) == 1) == ((i == 0) != not), "%s: fired %d times", when, len(w.fired))
+			assert.Check(t, (p.threshold == ms) == (len(w.fired) == 1 || key == "name"), "%s: the process is told %d", when, p.threshold)
+		}
+	}
+}
+
+// Attributes are those that a program has set, and what others have told; what makes no sense is left out.
+func TestAttributes(t *testing.T) {
+	w := newWorld(t, "")
+	p := w.add(8)
+	w.Scan()
+	p.begin(0, "checkout")
+	p.attribute(0, 0, 1, "http.route", "/cart")
+	p.attribute(0, 1, 8, "tenant", "gold\xff")
+	p.token(0).Attributes[2] = 9 // there is none
+	p.attribute(0, 3, 3, "", "nothing")
+	p.begin(1, "search")
+	p.attribute(1, 0, 4, "half", "written")
+	sharedAt[abi.ActivityAttribute](&p.maps, p.index(8+3)).State = abi.ActivityAttributeClaimed
+	want := map[string]string{"http.route": "/cart", "tenant": "gold\uFFFD"}
+	w.Scan()
+	live := w.Report(true).Live
+	assert.DeepEqual(t, live[0].Attributes, want)
+	assert.Assert(t, live[1].Attributes == nil)
+	w.pass(ms)
+	p.end(0)
+	w.Scan()
+	ended := w.Report(true).Ended[0]
+	assert.DeepEqual(t, ended.Attributes, want)
+
+	w.Learn(ended.ID, map[string]string{"http.route": "of its thread"})
+	w.Learn(ended.ID, map[string]string{"method": "GET"})
+	w.Learn("nobody", map[string]string{"method": "PUT"})
+	want["method"] = "GET"
+	assert.DeepEqual(t, w.Report(true).Ended[0].Attributes, want)
+	assert.Equal(t, len(ended.Attributes), 2, "a report does not change any more")
+	for i := range 2 * maxLearned {
+		w.Learn(fmt.Sprint(i), want)
+	}
+	assert.Equal(t, len(w.learned.of), maxLearned)
+	assert.Equal(t, len(w.Report(true).Ended[0].Attributes), 2, "forgotten")
+	assert.Equal(t, len(w.learned.oldest), maxLearned)
 }

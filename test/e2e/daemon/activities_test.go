@@ -4,12 +4,15 @@ import (
 	"encoding/hex"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	asked "github.com/tailcam/tailcam/internal/activities/ask"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/collector"
 	"github.com/tailcam/tailcam/test/support/threadctx"
@@ -127,4 +130,77 @@ func exemplar(d *running, c *collector.Collector) bool {
 		}
 	}
 	return false
+}
+
+// TestContextsOfTimeouts: what lasts is reported with the context of its thread, which sleeps.
+func TestContextsOfTimeouts(t *testing.T) {
+	needRoot(t)
+	p := threadctx.Ways()[3].Build(t).Start(t, "work", "3", "300000")
+	d := start(t, rulesFile(
+		entry("calls", "syscall", "20ms", "{comm: threadctx, syscall: nanosleep}", "timeout: 20ms", "snapshot: false"),
+		entry("sleeps", "offcpu", "20ms", "{comm: threadctx, syscall: nanosleep}", "timeout: 20ms", "snapshot: false"),
+	), "--activities-enabled", "true")
+	eventually(t, "it is known", func() bool {
+		text := d.ok("status")
+		return strings.Contains(text, "contexts can be read: ") && !strings.Contains(text, "contexts can be read: 0")
+	})
+	p.Go()
+	sleeps := p.Wait()
+	for _, rule := range []string{"calls", "sleeps"} {
+		seen := 0
+		for _, o := range d.events(rule) {
+			for _, s := range sleeps {
+				if o.Cause != events.CauseTimeout || o.Task.TID != s.TID || o.EndMono <= s.Start || o.StartMono >= s.End || o.TraceID == "" {
+					continue
+				}
+				assert.Check(t, o.TraceID == s.TraceID && o.SpanID == s.SpanID, "%s: %q, %q; %+v", rule, o.TraceID, o.SpanID, s)
+				seen++
+			}
+		}
+		t.Logf("%s: %d of %d", rule, seen, len(sleeps))
+		assert.Check(t, seen >= 3, "%s: %d of %d sleeps have their context", rule, seen, len(sleeps))
+	}
+}
+
+// TestAttributesOfActivities: what an OpenTelemetry SDK publishes of a thread beside its context is
+// an attribute of the activity that the thread had an outlier in.
+func TestAttributesOfActivities(t *testing.T) {
+	needRoot(t)
+	const rounds = 4
+	d := start(t, rulesFile(entry("calls", "syscall", "10ms", "{comm: threadctx, syscall: nanosleep}", "snapshot: false")),
+		"--activities-enabled", "true", "--activities-attributes", "http.route")
+	p := threadctx.Ways()[3].Build(t).Start(t, "tokens", d.socket, strconv.Itoa(rounds), "20000")
+	eventually(t, "it is known", func() bool {
+		text := d.ok("status")
+		return strings.Contains(text, "contexts can be read: ") && !strings.Contains(text, "contexts can be read: 0")
+	})
+	p.Go()
+	sleeps := p.Sleeps(rounds)
+	var rows map[string]asked.Row
+	settled(t, d, "calls", rounds)
+	eventually(t, "all have ended", func() bool {
+		rows = byKey(t, d, "name")
+		return rows["request"].Count == rounds
+	})
+	eventually(t, "some are known by their route", func() bool {
+		rows = byKey(t, d, "http.route")
+		delete(rows, "") // of outliers that the daemon heard of late
+		return len(rows) > 0
+	})
+	for route, r := range rows {
+		ours := slices.ContainsFunc(sleeps, func(s threadctx.Sleep) bool { return s.Route == route })
+		assert.Check(t, ours && r.Count == 1 && r.MaxNS >= 20_000_000, "%s: %+v", route, r)
+	}
+	t.Logf("%d of %d", len(rows), rounds)
+	p.End()
+}
+
+// byKey groups activities.
+func byKey(t *testing.T, d *running, key string, args ...string) map[string]asked.Row {
+	t.Helper()
+	rows := map[string]asked.Row{}
+	for _, r := range lines[asked.Row](t, d.ok(append([]string{"activities", "--by", key, "-o", "json"}, args...)...)) {
+		rows[r.Key] = r
+	}
+	return rows
 }

@@ -34,7 +34,7 @@ func TestAsk(t *testing.T) {
 	d := start(t, rulesFile(
 		entry("slow-requests", "activity", "100ms", `{name: ["check*"], comm: requests}`, "timeout: 2s", "histogram: true"),
 		entry("sleeps", "offcpu", "100ms", "{comm: requests, syscall: clock_nanosleep}", "snapshot: false"),
-	), "--activities-enabled", "true", "--metrics-listen", "127.0.0.1:0")
+	), "--activities-enabled", "true", "--activities-attributes", "http.route", "--metrics-listen", "127.0.0.1:0")
 	script := writeFile(t, filepath.Join(t.TempDir(), "requests.py"), requestsProgram, 0o644)
 	client, err := filepath.Abs("../../../clients/python")
 	assert.NilError(t, err)
@@ -57,6 +57,7 @@ func TestAsk(t *testing.T) {
 	assert.Equal(t, a.Name+" "+a.Text, "checkout gold")
 	assert.Equal(t, a.Value, uint64(4711))
 	assert.Equal(t, o.TraceID, "4bf92f3577b34da6a3ce929d0e0e4736")
+	assert.DeepEqual(t, o.Attributes, map[string]string{"http.route": "/cart"})
 	assert.Equal(t, o.Task.PID, p.Process.Pid)
 	assert.Equal(t, o.Task.TID, p.Process.Pid)
 	assert.Assert(t, o.DelayNS >= slowSleep.Nanoseconds() && o.Cause == events.CauseThreshold)
@@ -121,6 +122,8 @@ func answersRequests(t *testing.T, d *running, o *events.Outlier) {
 	assert.Equal(t, diff.B.ID, o.Activity.Token)
 	assert.Equal(t, diff.Values[0].Value, "blocked_timer_ns")
 
+	answersRoutes(t, d, o)
+
 	text := d.scrape()
 	for _, want := range []string{
 		`tailcam_activity_seconds_count{activity="checkout"} 61`, `tailcam_rule_delay_seconds_count{class="",rule="slow-requests"} 61`,
@@ -129,4 +132,22 @@ func answersRequests(t *testing.T, d *running, o *events.Outlier) {
 	}
 	assert.Check(t, strings.Contains(text, `activity="\\x1b[2J\"\\x0a{evil2}"`), "a name that ended")
 	assert.Check(t, strings.Contains(d.ok("histogram", "activity"), "checkout"))
+}
+
+// answersRoutes groups, filters and compares requests by what the program says of them.
+func answersRoutes(t *testing.T, d *running, o *events.Outlier) {
+	t.Helper()
+	rows := byKey(t, d, "http.route", "--filter", "name=checkout")
+	assert.Check(t, rows["/cart"].Count == usualRequests/2+1 && rows["/pay"].Count == usualRequests/2, "%+v", rows)
+	assert.Check(t, rows["/cart"].MaxNS >= uint64(slowSleep) && rows["/pay"].MaxNS < uint64(slowSleep))
+	assert.Check(t, len(lines[asked.Row](t, d.ok("activities", "--by", "token", "--filter", "tenant=g*", "-o", "json"))) == 1)
+	text := d.ok("activities", "--by", "http.route")
+	for _, want := range []string{"HTTP.ROUTE", "/cart", "/pay", "(none)"} {
+		assert.Check(t, strings.Contains(text, want), "no %s in\n%s", want, text)
+	}
+	slow := lines[asked.Slow](t, d.ok("activities", "slow", "--over", "p99", "--by", "http.route", "--filter", "http.route=/cart", "-o", "json"))
+	assert.Assert(t, len(slow) == 1, "%+v", slow)
+	assert.Check(t, slow[0].Activity.ID == o.Activity.Token && slow[0].Others == usualRequests/2)
+	assert.Check(t, strings.HasPrefix(slow[0].Verdict, "checkout with http.route /cart took "), slow[0].Verdict)
+	assert.Check(t, strings.Contains(slow[0].Verdict, "longer asleep until a timer"), slow[0].Verdict)
 }

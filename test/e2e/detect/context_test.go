@@ -244,3 +244,18 @@ func TestContextsNow(t *testing.T) {
 		}
 	}
 }
+
+// Requests to a disk have the context that their thread had when it submitted them, though they
+// complete while another one runs.
+func TestContextsOfRequests(t *testing.T) {
+	needRoot(t)
+	file := newOrdinary(t, 1<<20)
+	c := watch(t, []rules.Rule{{
+		Name: "request", Track: rules.Block, Threshold: time.Nanosecond, When: rules.Match{Comm: []string{"threadctx"}},
+	}}, &tracker.Options{Contexts: true})
+	way := threadctx.Ways()[3]
+	seen := map[string]int{}
+	c.publish(t, way.Build(t), seen, "reads", "50", file.path)
+	assert.Check(t, seen["request"] >= 90, "%d of 100 have their context", seen["request"])
+	t.Log(seen)
+}

@@ -26,6 +26,8 @@ import (
 const (
 	threads = 64
 	tokens  = 128
+	// attributes are few, so that all are soon taken.
+	attributes = 16
 )
 
 // Peer answers clients.
@@ -106,7 +108,8 @@ func (p *Peer) answer(t testing.TB, conn *net.UnixConn) {
 	}
 	fds := p.memory(t)
 	reply := fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcam-activities\r\n"+
-		"Tailcam-Threads: %d\r\nTailcam-Tokens: %d\r\nTailcam-Abi: %d\r\n\r\n", p.Threads, p.Tokens, abi.ActivityAbi)
+		"Tailcam-Threads: %d\r\nTailcam-Tokens: %d\r\nTailcam-Attributes: %d\r\nTailcam-Abi: %d\r\n\r\n",
+		p.Threads, p.Tokens, attributes, abi.ActivityAbi)
 	var rights []byte
 	if p.Maps > 0 {
 		rights = unix.UnixRights(fds[:p.Maps]...)
@@ -127,7 +130,7 @@ func (p *Peer) answer(t testing.TB, conn *net.UnixConn) {
 // memory makes maps of memory.
 func (p *Peer) memory(t testing.TB) []int {
 	const size = 1 + threads + tokens
-	shared, accounts := memory(t, size*abi.ActivitySharedBytes), memory(t, size*abi.ActivityAccountBytes)
+	shared, accounts := memory(t, (size+attributes)*abi.ActivitySharedBytes), memory(t, size*abi.ActivityAccountBytes)
 	p.accounts.Store(int64(accounts))
 	p.shared.Store(int64(shared))
 	return []int{shared, accounts, accounts}

@@ -29,16 +29,17 @@ type Way struct {
 	program []string // options of the program
 	library []string // options of the library that has the variable; nil: the program has it
 	open    bool     // dlopen loads the library
+	musl    bool     // with musl in the place of the machine's C library
 }
 
-// Ways lists all ways that the compiler of this machine has.
+// Ways lists all ways in which a program can be linked, with each of its C libraries.
 func Ways() []Way {
 	desc, trad := "gnu2", "gnu"
 	if runtime.GOARCH == "arm64" {
 		desc, trad = "desc", "trad"
 	}
 	export := []string{"-Wl,--export-dynamic-symbol=otel_thread_ctx_v1"}
-	return []Way{
+	ways := []Way{
 		{Name: "static program", program: []string{"-static"}},
 		{Name: "position-independent static program", program: append([]string{"-static-pie", "-fPIE"}, export...)},
 		{Name: "program at fixed addresses", program: append([]string{"-no-pie"}, export...)},
@@ -49,7 +50,17 @@ func Ways() []Way {
 		{Name: "opened library, initial-exec", library: []string{"-ftls-model=initial-exec"}, open: true},
 		{Name: "opened library, general dynamic", library: []string{"-mtls-dialect=" + trad}, open: true},
 		{Name: "opened library, descriptor", library: []string{"-mtls-dialect=" + desc}, open: true},
+		{Name: "program, descriptor", program: append([]string{"-fPIC", "-mtls-dialect=" + desc}, export...)},
+		{Name: "program, initial-exec", program: append([]string{"-fPIC", "-ftls-model=initial-exec"}, export...)},
 	}
+	for _, w := range slices.Clone(ways) {
+		if w.open && w.library[0] == "-ftls-model=initial-exec" {
+			continue // musl's dynamic linker refuses it
+		}
+		w.Name, w.musl = "musl, "+w.Name, true
+		ways = append(ways, w)
+	}
+	return ways
 }
 
 // Program is a program that was built.
@@ -64,8 +75,15 @@ func (p *Program) Files() []string { return p.files }
 // Build builds the program. Without a C compiler the test is skipped.
 func (w *Way) Build(t testing.TB) *Program {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
+	compiler := "gcc"
+	if w.musl {
+		compiler = "musl-gcc"
+	}
+	gcc, err := exec.LookPath(compiler)
+	switch {
+	case err != nil && w.musl:
+		t.Skip("needs musl-gcc, to build a program with musl (apt install musl-tools)")
+	case err != nil:
 		t.Skip("needs gcc, to build a program that publishes contexts (apt install gcc libc6-dev)")
 	}
 	dir, err := os.MkdirTemp("", "tailcam-threadctx-") // not t.TempDir: others may have to read it
@@ -74,10 +92,12 @@ func (w *Way) Build(t testing.TB) *Program {
 	assert.NilError(t, os.Chmod(dir, 0o755))
 	assert.NilError(t, os.CopyFS(dir, sources))
 	src, path, library := filepath.Join(dir, "src"), filepath.Join(dir, "threadctx"), filepath.Join(dir, "libctx.so")
+	_, here, _, _ := runtime.Caller(0)
+	client := filepath.Join(filepath.Dir(here), "../../../clients/c")
 	compile := func(args ...string) {
-		args = append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"}, args...)
+		args = append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I" + client}, args...)
 		out, err := exec.CommandContext(t.Context(), gcc, args...).CombinedOutput()
-		assert.NilError(t, err, "gcc %v: %s", args, out)
+		assert.NilError(t, err, "%s %v: %s", gcc, args, out)
 	}
 	main, variable := filepath.Join(src, "main.c"), filepath.Join(src, "variable.c")
 	p := &Program{args: []string{path}, files: []string{path}}
@@ -196,6 +216,9 @@ type Sleep struct {
 	Route   string `json:"route"`          // its attribute http.route
 	Other   string `json:"other_trace_id"` // of the thread that was in the way
 }
+
+// Sleeps returns the next n of what it does. The process goes on until Wait.
+func (s *Process) Sleeps(n int) []Sleep { return lines[Sleep](s, n) }
 
 // Wait waits for its end, and returns what it did.
 func (s *Process) Wait() []Sleep {

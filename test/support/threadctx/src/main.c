@@ -15,11 +15,17 @@
  *	                                  a thread is woken by the main thread each US microseconds; each has its context
  *	threadctx [LIBRARY] behind ROUNDS US
  *	                                  a thread cannot run as the main thread does; needs CAP_SYS_NICE
+ *	threadctx [LIBRARY] tokens SOCKET ROUNDS US
+ *	                                  as work, but with a token of tailcam's for each sleep
+ *	threadctx [LIBRARY] reads ROUNDS FILE
+ *	                                  as work, but each time reads a block of a file from its disk
  *
  * Each waits for a line on standard input before it begins. It prints JSON lines.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -33,6 +39,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tailcam.h"
 #include "threadctx.h"
 
 #ifdef OPEN_LIBRARY
@@ -203,6 +210,58 @@ static void *work(void *seed)
 	}
 	publish(NULL);
 	slow("detached", NULL, pause_us);
+	return NULL;
+}
+
+static void tokens(const char *socket)
+{
+	char error[256];
+	struct tailcam *h = tailcam_open(socket, NULL, error, sizeof(error));
+	struct record r = {0};
+	uint64_t token;
+
+	if (!h) {
+		fprintf(stderr, "%s\n", error);
+		exit(1);
+	}
+	poll(NULL, 0, 500); /* the daemon looks at it for the first time */
+	for (long i = 0; i < rounds; i++) {
+		token = tailcam_token(h, "request");
+		tailcam_switch(h, token);
+		fill(&r, i + 1);
+		fill_attributes(&r, i + 1);
+		publish(&r);
+		slow("good", &r, pause_us);
+		tailcam_end_token(h, token, NULL);
+		poll(NULL, 0, 200); /* two switches later its slot knows nothing of this one */
+	}
+	fgetc(stdin);
+	tailcam_close(h);
+}
+
+static const char *file;
+
+static void *reads(void *seed)
+{
+	int fd = open(file, O_RDONLY | O_DIRECT);
+	struct record r = {0};
+	void *block = NULL;
+	uint64_t start;
+
+	if (fd < 0 || posix_memalign(&block, 4096, 4096))
+		exit(1);
+	for (long i = 0; i < rounds; i++) {
+		r.valid = 0;
+		atomic_signal_fence(memory_order_seq_cst);
+		fill(&r, (uintptr_t)seed + i);
+		publish(&r);
+		start = now_ns();
+		if (pread(fd, block, 4096, i % 16 * 4096) != 4096)
+			exit(1);
+		report("good", &r, NULL, start, now_ns());
+	}
+	free(block);
+	close(fd);
 	return NULL;
 }
 
@@ -407,7 +466,7 @@ static void others(bool woken)
 static void usage(void)
 {
 	fprintf(stderr, "usage: threadctx [LIBRARY] place | work ROUNDS US | hostile US | torn ROUNDS US | fork US | "
-			"woken ROUNDS US | behind ROUNDS US\n");
+			"woken ROUNDS US | behind ROUNDS US | tokens SOCKET ROUNDS US | reads ROUNDS FILE\n");
 	exit(2);
 }
 
@@ -465,6 +524,16 @@ int main(int argc, char **argv)
 		rounds = atol(argv[2]);
 		pause_us = atol(argv[3]);
 		others(!strcmp(argv[1], "woken"));
+	} else if (!strcmp(argv[1], "tokens") && argc == 5) {
+		rounds = atol(argv[3]);
+		pause_us = atol(argv[4]);
+		tokens(argv[2]);
+	} else if (!strcmp(argv[1], "reads") && argc == 4) {
+		rounds = atol(argv[2]);
+		file = argv[3];
+		pthread_create(&other, NULL, reads, (void *)100);
+		reads((void *)1);
+		pthread_join(other, NULL);
 	} else {
 		usage();
 	}
