@@ -39,7 +39,8 @@ func underLoad(t *testing.T) string {
 	}
 	l, known := loads[*loadFlag]
 	assert.Assert(t, known, "-load: there is hackbench and neighbour, not %q", *loadFlag)
-	cmd := exec.Command("timeout", strconv.Itoa(int(loadLimit.Seconds())), "sh", "-c", l.command)
+	cmd := exec.Command("unshare", "--fork", "--pid", "--kill-child", // nothing of it outlives this test
+		"timeout", strconv.Itoa(int(loadLimit.Seconds())), "sh", "-c", l.command)
 	if *loadFlag == "neighbour" {
 		cmd.Env = append(os.Environ(), "GROUP="+provoke.NewNamedCgroup(t, "cpu", provoke.CgroupName("neighbour")).Dir)
 	}

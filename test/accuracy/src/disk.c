@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -340,10 +341,36 @@ static void freeze_files(struct actor *actor)
 	need(ioctl(fd, FITHAW, 0) == 0, "FITHAW");
 }
 
+/*
+ * Starts a process that thaws a file system as soon as alive, the end of a pipe, is closed: by
+ * this program, or because it was killed.
+ */
+static pid_t thaw_in_the_end(int dir, int *alive)
+{
+	int ends[2];
+	char byte;
+	pid_t pid;
+
+	need(pipe2(ends, O_CLOEXEC) == 0, "pipe");
+	pid = fork();
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		close(ends[1]);
+		while (read(ends[0], &byte, 1) < 0)
+			;
+		ioctl(dir, FITHAW, 0);
+		_exit(0);
+	}
+	close(ends[0]);
+	*alive = ends[1];
+	return pid;
+}
+
 /* It writes while another one has frozen the file system, as for a snapshot. */
 static void frozen_files(void)
 {
-	int file = file_in("mine", PAGE), dir = open(argument, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int file = file_in("mine", PAGE), dir = open(argument, O_RDONLY | O_DIRECTORY | O_CLOEXEC), alive;
+	pid_t guard = thaw_in_the_end(dir, &alive);
 	struct actor freezer = {.comm = "scn-freezer", .cpu = other, .fifo = MIDDLE, .act = freeze_files, .arg = &dir};
 
 	need(dir >= 0, argument);
@@ -354,6 +381,8 @@ static void frozen_files(void)
 	need(pwrite(file, "x", 1, 0) == 1, "write");
 	done();
 	join(&freezer);
+	close(alive);
+	waitpid(guard, NULL, 0);
 	truth.culprit = freezer.tid; /* thawing takes a while as well */
 	if (thawed_at < truth.start + LONG / 2)
 		truth.spoilt = "it was thawed before";
