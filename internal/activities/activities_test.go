@@ -243,7 +243,7 @@ func TestSwitches(t *testing.T) {
 func TestAccountsAreSealed(t *testing.T) {
 	a := start(t, nil)
 	_, p := newClient(t, a, Opening{})
-	fd, n := p.Descriptors()[1], os.Getpagesize()
+	fd, n := p.maps[1].FD(), os.Getpagesize()
 	_, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	assert.Check(t, errors.Is(err, unix.EPERM), "%v", err)
 	b, err := unix.Mmap(fd, 0, n, unix.PROT_READ, unix.MAP_SHARED)

@@ -33,11 +33,10 @@ func newClient(t *testing.T, a *Activities, o Opening) (*client, *Process) {
 	assert.NilError(t, err)
 	t.Cleanup(p.Close)
 	c := &client{t: t, threads: p.Threads(), tokens: p.Tokens()}
-	fds := p.Descriptors()
-	c.shared, err = unix.Mmap(fds[0], 0, p.elements()*abi.ActivitySharedBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	c.shared, err = unix.Mmap(p.maps[0].FD(), 0, p.elements()*abi.ActivitySharedBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.Check(t, unix.Munmap(c.shared)) })
-	c.accounts, err = unix.Mmap(fds[1], 0, p.elements()*abi.ActivityAccountBytes, unix.PROT_READ, unix.MAP_SHARED)
+	c.accounts, err = unix.Mmap(p.maps[1].FD(), 0, p.elements()*abi.ActivityAccountBytes, unix.PROT_READ, unix.MAP_SHARED)
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.Check(t, unix.Munmap(c.accounts)) })
 	return c, p

@@ -165,7 +165,7 @@ func TestHostile(t *testing.T) {
 	p, err := a.Open(&Opening{PID: hostile.Process.Pid, PidFD: fd, Inherit: true})
 	assert.NilError(t, errors.Join(err, unix.Close(fd)))
 	defer p.Close()
-	fmt.Fprintln(in, p.Descriptors()[0])
+	fmt.Fprintln(in, p.maps[0].FD())
 	_, err = out.Read(make([]byte, 8))
 	assert.NilError(t, err)
 

@@ -123,8 +123,20 @@ func (p *Process) announce() error {
 	return errors.Join(err, k.ActivityOwners.Put(uint32(p.pidfd), &abi.ActivityOwner{Process: p.number, Serial: p.serial}))
 }
 
-// Descriptors are those of the maps, shared and accounts, until Close.
-func (p *Process) Descriptors() []int { return []int{p.maps[0].FD(), p.maps[1].FD()} }
+// ErrClosed is returned for a process that has been closed.
+var ErrClosed = errors.New("the process has gone")
+
+// Descriptors calls fn with those of the maps, shared and accounts, which Close leaves open until
+// it returns: later, their numbers may be those of other files. It returns the error of fn, or
+// ErrClosed.
+func (p *Process) Descriptors(fn func(fds []int) error) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.gone {
+		return ErrClosed
+	}
+	return fn([]int{p.maps[0].FD(), p.maps[1].FD()})
+}
 
 // Read calls fn with the maps, which stay mapped until it returns, unless the process has
 // gone. The process writes the first one, at any time and whatever it likes.

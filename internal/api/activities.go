@@ -58,7 +58,8 @@ type OpenedActivities interface {
 	Threads() int
 	Tokens() int
 	Attributes() int
-	Descriptors() []int
+	// Descriptors calls fn with those of the maps, which stay open until it returns.
+	Descriptors(fn func(fds []int) error) error
 	// Slow looks at a token of which its program says that it was slow.
 	Slow(token uint32)
 	Close()
@@ -212,10 +213,13 @@ func handOver(conn net.Conn, p OpenedActivities) error {
 	reply := fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n"+
 		"Tailcam-Abi: %d\r\nTailcam-Threads: %d\r\nTailcam-Tokens: %d\r\nTailcam-Attributes: %d\r\n\r\n",
 		ActivitiesUpgrade, abi.ActivityAbi, p.Threads(), p.Tokens(), p.Attributes())
-	n, _, err := unixConn.WriteMsgUnix([]byte(reply), unix.UnixRights(p.Descriptors()...), nil)
-	if err == nil && n < len(reply) {
-		err = io.ErrShortWrite
-	}
+	err := p.Descriptors(func(fds []int) error {
+		n, _, err := unixConn.WriteMsgUnix([]byte(reply), unix.UnixRights(fds...), nil)
+		if err == nil && n < len(reply) {
+			err = io.ErrShortWrite
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -58,12 +58,13 @@ type openedMemory struct {
 	of *activities.Opening
 }
 
-func (m *openedMemory) Threads() int       { return m.of.Threads }
-func (m *openedMemory) Tokens() int        { return m.of.Tokens }
-func (m *openedMemory) Attributes() int    { return abi.ActivityAttributes }
-func (m *openedMemory) Descriptors() []int { return m.fds }
-func (m *openedMemory) Slow(uint32)        { m.messages.Add(1) }
-func (m *openedMemory) Close()             { m.ended.Add(1) }
+func (m *openedMemory) Threads() int    { return m.of.Threads }
+func (m *openedMemory) Tokens() int     { return m.of.Tokens }
+func (m *openedMemory) Attributes() int { return abi.ActivityAttributes }
+func (m *openedMemory) Slow(uint32)     { m.messages.Add(1) }
+func (m *openedMemory) Close()          { m.ended.Add(1) }
+
+func (m *openedMemory) Descriptors(fn func(fds []int) error) error { return fn(m.fds) }
 
 // FuzzOpenActivities: whatever a process sends to open activities, and then as messages, it gets
 // one answer, two descriptors or none, and nothing is left of it when it closes.

@@ -427,7 +427,7 @@ static void steal(void)
 }
 
 const struct scenario held_scenarios[] = {
-	{"quota-lock", quota_lock},
+	{"quota-lock", quota_lock}, /* of who holds a lock */
 	{"quota-server", quota_server},
 	{"quota", quota},
 	{"stopped", stopped},

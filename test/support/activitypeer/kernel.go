@@ -2,6 +2,7 @@ package activitypeer
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,11 +59,10 @@ func (k *Kernel) OpenActivities(o *activities.Opening) (api.OpenedActivities, er
 	if err != nil {
 		return nil, err
 	}
-	for _, fd := range p.Descriptors() {
-		if err := k.note(fd); err != nil {
-			p.Close()
-			return nil, err
-		}
+	err = p.Descriptors(func(fds []int) error { return errors.Join(k.note(fds[0]), k.note(fds[1])) })
+	if err != nil {
+		p.Close()
+		return nil, err
 	}
 	return deaf{p}, nil
 }

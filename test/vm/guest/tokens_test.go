@@ -34,8 +34,11 @@ func TestTokens(t *testing.T) {
 	defer p.Close()
 	assert.NilError(t, unix.Close(fd))
 	size := (1 + p.Threads() + p.Tokens()) * abi.ActivitySharedBytes
-	shared, err := unix.Mmap(p.Descriptors()[0], 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	assert.NilError(t, err)
+	var shared []byte
+	assert.NilError(t, p.Descriptors(func(fds []int) (err error) {
+		shared, err = unix.Mmap(fds[0], 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		return err
+	}))
 
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
