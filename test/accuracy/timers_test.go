@@ -46,7 +46,8 @@ func timerScenarios(shared *resources) []scenario {
 	}, shared.withFewReads)
 	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages", advice: "vm.dirty_ratio (now "}, shared.withFewDirtyPages)
 	list = append(list, scenario{
-		name: "wbt", rule: trackSyscall("sync_file_range"), prepare: shared.withFiles(0, 5*time.Millisecond, 0),
+		name: "wbt", rare: true, // where writeback is not throttled often
+		rule: trackSyscall("sync_file_range"), prepare: shared.withFiles(0, 5*time.Millisecond, 0),
 		want: want{
 			causes: only(explain.BlockQueue), by: "scn-writer", many: true, within: 10 * time.Millisecond,
 			says: "writeback throttling of loop", advice: "raise wbt_lat_usec of loop",

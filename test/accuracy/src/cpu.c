@@ -167,18 +167,50 @@ static void want_cpu_if_idle(struct actor *actor)
 	want_cpu(actor);
 }
 
+static void spin_all_the_time(struct actor *actor)
+{
+	sleep_until(due);
+	spin_noting(actor->arg, until);
+}
+
+static void begin_hog(struct actor *hog, const char *comm, int at, int n)
+{
+	*hog = (struct actor){.comm = comm, .cpu = at, .nice = -20, .act = spin_all_the_time, .arg = &noted[n]};
+	start(hog);
+}
+
+/* No CPU is idle on which the victim could run if it were not pinned. Returns how many hogs that takes. */
+static int begin_elsewhere(struct actor *hogs)
+{
+	int cpus[MAX_HOGS], n = 0;
+	int count = allowed_cpus(cpus, MAX_HOGS);
+
+	for (int i = 0; i < count; i++) {
+		if (cpus[i] != cpu && n + 1 < MAX_HOGS) {
+			begin_hog(&hogs[n], "scn-elsewhere", cpus[i], n + 1);
+			n++;
+		}
+	}
+	return n;
+}
+
 /* An ordinary task comes to a CPU on which one runs that hardly runs beside such. */
 static void idle_policy(void)
 {
+	struct actor elsewhere[MAX_HOGS];
+	int busy;
 	struct actor hog = {.comm = "scn-hog", .cpu = cpu, .act = spin_from_due};
 	struct actor victim = {.comm = victim_comm, .cpu = cpu, .act = want_cpu_if_idle};
 
 	prepare();
 	start(&hog);
+	busy = begin_elsewhere(elsewhere);
 	sleep_until(due - 20 * MSEC);
 	start(&victim);
 	join(&hog);
 	join(&victim);
+	while (busy > 0)
+		join(&elsewhere[--busy]);
 	truth.culprit = hog.tid;
 	truth.part = overlap(&noted[0], truth.start, truth.end);
 	most();
@@ -232,6 +264,9 @@ static void hog_of_session(void)
 /* The victim has the best nice value, and its session the worst. */
 static void autogroup(void)
 {
+	struct actor elsewhere[MAX_HOGS];
+	int busy;
+
 	sessions = mmap(NULL, sizeof(*sessions), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	need(sessions != MAP_FAILED, "shared memory");
 	if (access("/proc/self/autogroup", W_OK) != 0) {
@@ -242,9 +277,12 @@ static void autogroup(void)
 	in_session("scn-hog", 0, "0", hog_of_session);
 	sleep_until(due - 20 * MSEC);
 	in_session(victim_comm, -20, "19", victim_of_session);
+	busy = begin_elsewhere(elsewhere);
 	sleep_until(until);
 	while (!sessions->done && now() < until + 3 * LONG)
 		usleep(200);
+	while (busy > 0)
+		join(&elsewhere[--busy]);
 	truth = sessions->truth;
 	truth.culprit = sessions->hog;
 	truth.part = overlap(&sessions->noted, truth.start, truth.end);
@@ -252,18 +290,6 @@ static void autogroup(void)
 		truth.spoilt = "the victim was not kept off its CPU by one alone"; /* the text is the child's */
 	else
 		most();
-}
-
-static void spin_all_the_time(struct actor *actor)
-{
-	sleep_until(due);
-	spin_noting(actor->arg, until);
-}
-
-static void begin_hog(struct actor *hog, const char *comm, int at, int n)
-{
-	*hog = (struct actor){.comm = comm, .cpu = at, .nice = -20, .act = spin_all_the_time, .arg = &noted[n]};
-	start(hog);
 }
 
 /* Runs beside hogs of its own rank, the first `here` of which are on its CPU. */
