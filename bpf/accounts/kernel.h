@@ -60,13 +60,6 @@ struct task_struct___more {
 	unsigned long min_flt, maj_flt; /* counted at their end */
 } CORE;
 
-/* include/trace/events/lock.h: flags of contention_begin. */
-#define LCB_F_SPIN (1U << 0)
-#define LCB_F_READ (1U << 1)
-#define LCB_F_WRITE (1U << 2)
-#define LCB_F_RT (1U << 3)
-#define LCB_F_MUTEX (1U << 5)
-
 static __always_inline u64 reads_of(struct task_struct *current)
 {
 	struct task_struct___more *p = (void *)current;

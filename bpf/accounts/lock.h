@@ -10,6 +10,7 @@
 #define TAILCAM_ACCOUNTS_LOCK_H
 
 #include "accounts/owner.h"
+#include "lib/contention.h"
 #include "lib/task.h"
 
 const volatile bool account_locks; /* the group is on */

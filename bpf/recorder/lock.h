@@ -3,16 +3,9 @@
 #ifndef TAILCAM_RECORDER_LOCK_H
 #define TAILCAM_RECORDER_LOCK_H
 
+#include "lib/contention.h"
 #include "lib/core_fixes.h"
 #include "recorder/ring.h"
-
-/* include/trace/events/lock.h */
-#define LCB_F_SPIN 1
-#define LCB_F_READ 2
-#define LCB_F_WRITE 4
-#define LCB_F_RT 8
-#define LCB_F_PERCPU 16
-#define LCB_F_MUTEX 32
 
 /*
  * Who holds a lock that somebody begins to wait for, as struct task_struct *;
