@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	logspb "go.opentelemetry.io/proto/slim/otlp/logs/v1"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
@@ -179,12 +179,12 @@ func (s *spool) add(rule string, records []*logspb.LogRecord) error {
 // makeRoom drops what has to go for so many bytes.
 func (s *spool) makeRoom(bytes int64) error {
 	for {
-		var st unix.Statfs_t
-		if err := unix.Statfs(s.dir, &st); err != nil {
-			return fmt.Errorf("statfs %s: %w", s.dir, err)
+		free, err := linux.FreeBytes(s.dir)
+		if err != nil {
+			return err
 		}
 		_, used := s.size()
-		if used+bytes <= s.quota && int64(st.Bavail)*st.Bsize-s.minFree.Load() >= bytes {
+		if used+bytes <= s.quota && free-s.minFree.Load() >= bytes {
 			return nil
 		}
 		s.mu.Lock()

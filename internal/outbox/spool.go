@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/lockfile"
 	"github.com/tailcam/tailcam/internal/pack"
 	"github.com/tailcam/tailcam/snapshot"
@@ -257,11 +258,8 @@ func (s *spool) add(ctx context.Context, dir, id string, l limits) (dropped []st
 
 // free is what the file system has for packs.
 func (s *spool) free(l limits) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.dir, &st); err != nil {
-		return 0, fmt.Errorf("statfs %s: %w", s.dir, err)
-	}
-	return max(0, int64(st.Bavail)*st.Bsize-l.minFree), nil
+	free, err := linux.FreeBytes(s.dir)
+	return max(0, free-l.minFree), err
 }
 
 // treeSize is an upper bound of what a snapshot takes when packed.

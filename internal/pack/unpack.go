@@ -13,7 +13,8 @@ import (
 	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // Read unpacks a pack into the directory into, which must exist, and returns that of the
@@ -75,11 +76,11 @@ func (m *Manifest) fits(dir string) error {
 	for _, f := range m.Files {
 		total += f.Bytes
 	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("statfs %s: %w", dir, err)
+	room, err := linux.FreeBytes(dir)
+	if err != nil {
+		return err
 	}
-	if room := int64(st.Bavail) * st.Bsize; total > room-room/10 {
+	if total > room-room/10 {
 		return fmt.Errorf("it has %d MiB, and %s has room for %d: set TMPDIR to a larger one", total>>20, dir, room>>20)
 	}
 	return nil
