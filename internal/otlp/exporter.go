@@ -287,9 +287,22 @@ func (e *Exporter) take() *batch {
 		case <-time.After(diskTime):
 		}
 	}
-	b, size := &batch{}, 0
-	for len(b.records) < maxBatch && size < maxBatchBytes {
-		it, ok := e.queue.pop()
+	items, records := e.convertSome(e.queue.pop)
+	if len(records) == 0 {
+		return nil
+	}
+	b := &batch{items: items}
+	for i := range items {
+		b.add(items[i].Rule, records[i])
+	}
+	return b
+}
+
+// convertSome makes log records of what next gives, as many as fit into a request. What cannot
+// be converted is dropped.
+func (e *Exporter) convertSome(next func() (item, bool)) (items []item, records []*logspb.LogRecord) {
+	for size := 0; len(records) < maxBatch && size < maxBatchBytes; {
+		it, ok := next()
 		if !ok {
 			break
 		}
@@ -299,13 +312,9 @@ func (e *Exporter) take() *batch {
 			continue
 		}
 		size += proto.Size(record)
-		b.items = append(b.items, it)
-		b.add(it.Rule, record)
+		items, records = append(items, it), append(records, record)
 	}
-	if len(b.records) == 0 {
-		return nil
-	}
-	return b
+	return items, records
 }
 
 // convert makes the log record of an outlier. It logs its errors.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/proto"
 
 	logspb "go.opentelemetry.io/proto/slim/otlp/logs/v1"
 
@@ -152,23 +151,19 @@ func (e *Exporter) save(s *spool) error {
 	var failed error
 	for _, rule := range rules {
 		left := by[rule]
+		next := func() (it item, ok bool) {
+			if len(left) > 0 {
+				it, left, ok = left[0], left[1:], true
+			}
+			return it, ok
+		}
 		for len(left) > 0 && failed == nil {
-			var records []*logspb.LogRecord
-			n, size := 0, 0
-			for ; n < min(len(left), maxBatch) && size < maxBatchBytes; n++ {
-				record, err := e.convert(left[n])
-				if err != nil {
-					e.queue.drop(left[n])
-					continue
-				}
-				size += proto.Size(record)
-				records = append(records, record)
+			items, records := e.convertSome(next)
+			if len(records) == 0 {
+				break
 			}
-			if len(records) > 0 {
-				failed = s.add(rule, records)
-			}
-			if failed == nil {
-				left = left[n:]
+			if failed = s.add(rule, records); failed != nil {
+				left = append(items, left...)
 			}
 		}
 		for _, it := range left {
