@@ -192,11 +192,7 @@ func (c *cli) packedMetas(ctx context.Context, packs []string) iter.Seq2[*snapsh
 			return
 		}
 		for _, path := range packs {
-			unpack := c.unpacked
-			if path == stdinName {
-				unpack = func(ctx context.Context, _ string) (string, error) { return c.unpackedStdin(ctx) }
-			}
-			dir, err := unpack(ctx, path)
+			dir, err := c.unpacked(ctx, path)
 			var m *snapshot.Meta
 			if err == nil {
 				if m, err = snapshot.ReadMeta(dir); err != nil {

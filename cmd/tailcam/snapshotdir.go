@@ -133,7 +133,7 @@ func (c *cli) picked(cmd *cobra.Command, args []string) (dir string, picked []st
 // it, latest, or a path. A packed one is unpacked; - is one on standard input.
 func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
 	if arg == stdinName {
-		return c.unpackedStdin(ctx)
+		return c.unpacked(ctx, arg)
 	}
 	if st, err := os.Stat(arg); err == nil && !st.IsDir() && (strings.ContainsRune(arg, os.PathSeparator) || c.dir == "") {
 		return c.unpacked(ctx, arg)

@@ -158,8 +158,11 @@ func (c *cli) temporaryDir() (string, error) {
 }
 
 // unpacked unpacks a file into a temporary directory, which is removed when the command
-// ends, and returns that of the snapshot.
+// ends, and returns that of the snapshot; - is standard input.
 func (c *cli) unpacked(ctx context.Context, file string) (string, error) {
+	if file == stdinName {
+		return c.unpackedStdin(ctx)
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return "", fmt.Errorf("unpack: %w", err)
