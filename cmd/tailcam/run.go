@@ -72,13 +72,13 @@ func moreRules(cmd *cobra.Command, args []string) error {
 }
 
 func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
+	var keen error
+	if c.deps.relaxTimers != nil {
+		keen = c.deps.relaxTimers() // first: the rest is done again
+	}
 	cfg, err := config.Load(flags)
 	if err != nil {
 		return configError(err)
-	}
-	var keen error
-	if c.deps.relaxTimers != nil {
-		keen = c.deps.relaxTimers()
 	}
 	cfg.Self = "/proc/self/exe"
 	cfg.Again = func() (config.Config, error) { return config.Load(flags) }
