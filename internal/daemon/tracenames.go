@@ -72,15 +72,14 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 
 // inOrder puts those tasks of all first that matter most.
 func inOrder(first, all []int) []int {
-	var out []int
-	for _, tid := range first {
-		if slices.Contains(all, tid) && !slices.Contains(out, tid) {
-			out = append(out, tid)
-		}
-	}
-	n := len(out)
+	left := make(map[int]bool, len(all)) // what is not in out yet
 	for _, tid := range all {
-		if !slices.Contains(out[:n], tid) {
+		left[tid] = true
+	}
+	out := make([]int, 0, len(all))
+	for _, tid := range slices.Concat(first, all) {
+		if left[tid] {
+			delete(left, tid)
 			out = append(out, tid)
 		}
 	}
