@@ -38,7 +38,9 @@ func (r *Runner) newCgroup(b bounds) *cgroup {
 		g.file, err = os.Open(g.dir)
 	}
 	if err == nil {
-		g.home, err = os.Open(cmp.Or(r.opts.Home, g.dir))
+		if g.home, err = os.Open(cmp.Or(r.opts.Home, g.dir)); err != nil {
+			_ = g.file.Close()
+		}
 	}
 	if err != nil {
 		r.log.Warn("an action runs without a cgroup of its own", zap.Error(err))
