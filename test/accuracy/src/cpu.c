@@ -179,15 +179,15 @@ static void begin_hog(struct actor *hog, const char *comm, int at, int n)
 	start(hog);
 }
 
-/* No CPU is idle on which the victim could run if it were not pinned. Returns how many hogs that takes. */
-static int begin_elsewhere(struct actor *hogs)
+/* Keeps all CPUs busy on which the victim could run if it were not pinned. Adds to n hogs; returns how many there are. */
+static int begin_elsewhere(struct actor *hogs, int n)
 {
-	int cpus[MAX_HOGS], n = 0;
-	int count = allowed_cpus(cpus, MAX_HOGS);
+	int cpus[MAX_HOGS];
+	int count = allowed_cpus(cpus, MAX_HOGS - n);
 
 	for (int i = 0; i < count; i++) {
-		if (cpus[i] != cpu && n + 1 < MAX_HOGS) {
-			begin_hog(&hogs[n], "scn-elsewhere", cpus[i], n + 1);
+		if (cpus[i] != cpu) {
+			begin_hog(&hogs[n], "scn-elsewhere", cpus[i], n);
 			n++;
 		}
 	}
@@ -198,19 +198,19 @@ static int begin_elsewhere(struct actor *hogs)
 static void idle_policy(void)
 {
 	struct actor elsewhere[MAX_HOGS];
-	int busy;
 	struct actor hog = {.comm = "scn-hog", .cpu = cpu, .act = spin_from_due};
 	struct actor victim = {.comm = victim_comm, .cpu = cpu, .act = want_cpu_if_idle};
+	int count;
 
 	prepare();
 	start(&hog);
-	busy = begin_elsewhere(elsewhere);
+	count = begin_elsewhere(elsewhere, 1); /* 0 is the hog */
 	sleep_until(due - 20 * MSEC);
 	start(&victim);
 	join(&hog);
 	join(&victim);
-	while (busy > 0)
-		join(&elsewhere[--busy]);
+	while (count > 1)
+		join(&elsewhere[--count]);
 	truth.culprit = hog.tid;
 	truth.part = overlap(&noted[0], truth.start, truth.end);
 	most();
@@ -265,7 +265,7 @@ static void hog_of_session(void)
 static void autogroup(void)
 {
 	struct actor elsewhere[MAX_HOGS];
-	int busy;
+	int count;
 
 	sessions = mmap(NULL, sizeof(*sessions), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	need(sessions != MAP_FAILED, "shared memory");
@@ -277,12 +277,12 @@ static void autogroup(void)
 	in_session("scn-hog", 0, "0", hog_of_session);
 	sleep_until(due - 20 * MSEC);
 	in_session(victim_comm, -20, "19", victim_of_session);
-	busy = begin_elsewhere(elsewhere);
+	count = begin_elsewhere(elsewhere, 0);
 	sleep_until(until);
 	while (!sessions->done && now() < until + 3 * LONG)
 		usleep(200);
-	while (busy > 0)
-		join(&elsewhere[--busy]);
+	while (count > 0)
+		join(&elsewhere[--count]);
 	truth = sessions->truth;
 	truth.culprit = sessions->hog;
 	truth.part = overlap(&sessions->noted, truth.start, truth.end);
@@ -313,20 +313,12 @@ static void among(struct actor *hogs, int here, int all)
 static void many_equals(void)
 {
 	struct actor hogs[MAX_HOGS];
-	int cpus[MAX_HOGS], all = 0;
-	int count = allowed_cpus(cpus, MAX_HOGS - HERE);
 
 	prepare();
 	until = due + 5 * LONG;
-	for (; all < HERE; all++)
-		begin_hog(&hogs[all], "scn-equal", cpu, all);
-	for (int i = 0; i < count; i++) {
-		if (cpus[i] != cpu) {
-			begin_hog(&hogs[all], "scn-elsewhere", cpus[i], all);
-			all++;
-		}
-	}
-	among(hogs, HERE, all);
+	for (int i = 0; i < HERE; i++)
+		begin_hog(&hogs[i], "scn-equal", cpu, i);
+	among(hogs, HERE, begin_elsewhere(hogs, HERE));
 }
 
 /* For how long each CPU was idle, by the kernel's own account. */

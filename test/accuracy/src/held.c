@@ -128,6 +128,30 @@ static uint64_t had(void)
 	return ts.tv_sec * 1000 * MSEC + ts.tv_nsec;
 }
 
+/* Makes the culprit, an ordinary process on the other CPU and in such a cgroup. True in there. */
+static bool is_culprit(const char *comm)
+{
+	struct sched_param param = {0};
+
+	truth.culprit = fork();
+	need(truth.culprit >= 0, "fork");
+	if (truth.culprit != 0)
+		return false;
+	need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	name_thread(comm);
+	pin_thread(other);
+	enter_cgroup();
+	return true;
+}
+
+/* More than the quota of a period or two. */
+static void exceed_quota(void)
+{
+	for (uint64_t until = had() + 25 * MSEC; had() < until;)
+		;
+}
+
 /* Its server runs in such a cgroup, and has more to do than that. */
 static void quota_server(void)
 {
@@ -135,19 +159,9 @@ static void quota_server(void)
 	char c;
 
 	need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "make a pair of sockets");
-	truth.culprit = fork();
-	need(truth.culprit >= 0, "fork");
-	if (truth.culprit == 0) {
-		struct sched_param param = {0};
-
-		need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		name_thread("scn-server");
-		pin_thread(other);
-		enter_cgroup();
+	if (is_culprit("scn-server")) {
 		need(write(pair[1], "x", 1) == 1 && read(pair[1], &c, 1) == 1, "read a request");
-		for (uint64_t until = had() + 25 * MSEC; had() < until;)
-			;
+		exceed_quota();
 		need(write(pair[1], "x", 1) == 1, "answer");
 		pause();
 	}
@@ -171,20 +185,10 @@ static void quota_lock(void)
 	int mine = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), its = open(path, O_RDWR | O_CLOEXEC);
 	need(mine >= 0 && its >= 0 && unlink(path) == 0, path);
 	need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "make a pair of sockets");
-	truth.culprit = fork();
-	need(truth.culprit >= 0, "fork");
-	if (truth.culprit == 0) {
-		struct sched_param param = {0};
-
-		need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		name_thread("scn-holder");
-		pin_thread(other);
-		enter_cgroup();
+	if (is_culprit("scn-holder")) {
 		need(flock(its, LOCK_EX) == 0, "flock");
 		need(write(pair[1], "x", 1) == 1 && read(pair[1], &c, 1) == 1, "wait for the victim");
-		for (uint64_t until = had() + 25 * MSEC; had() < until;)
-			;
+		exceed_quota();
 		need(flock(its, LOCK_UN) == 0, "flock");
 		pause();
 	}

@@ -219,15 +219,25 @@ static void checkpoint(void)
 	close(fd);
 }
 
-static pid_t other_client(const char *comm, const char *database, const char *sql, useconds_t every)
+/* A process of its own, on the other CPU; 0: it is this one. */
+static pid_t fork_client(const char *comm)
 {
-	pid_t pid = fork(), server;
+	pid_t pid = fork();
 
 	need(pid >= 0, "fork");
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		name_thread(comm);
 		pin_thread(other);
+	}
+	return pid;
+}
+
+static pid_t other_client(const char *comm, const char *database, const char *sql, useconds_t every)
+{
+	pid_t pid = fork_client(comm), server;
+
+	if (pid == 0) {
 		for (int fd = pg_connect_to(database, &server);;) {
 			pg_query(fd, sql);
 			usleep(every);
@@ -280,13 +290,9 @@ static void await_stage(int ready)
 /* A client in a process of its own, which ends right away: so does its server's. */
 static pid_t client(const char *comm, void (*act)(int fd))
 {
-	pid_t pid = fork(), server;
+	pid_t pid = fork_client(comm), server;
 
-	need(pid >= 0, "fork");
 	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		name_thread(comm);
-		pin_thread(other);
 		need(fifo_thread(MIDDLE) == 0, "become real-time");
 		act(pg_connect(&server));
 		_exit(0);
