@@ -27,6 +27,7 @@ import (
 // home is where one daemon after the other lives.
 type home struct {
 	dir, rules, socket, snaps string
+	dropIns                   []string // of the unit, if it runs under that
 }
 
 func newHome(t *testing.T, rules string) *home {
@@ -120,7 +121,7 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 	t.Helper()
 	d := &running{home: h, t: t}
 	if underUnit {
-		d.main = startService(t, argv, &d.log)
+		d.main = startService(t, argv, h.dropIns, &d.log)
 	} else {
 		c, err := startChild(argv, &d.log)
 		assert.NilError(t, err)

@@ -31,7 +31,9 @@ func TestDeclaredActivities(t *testing.T) {
 	rule := entry("naps", "pair", "200ms", fmt.Sprintf("{uid: %d}", uid), "snapshot: false", "key: [tid]", "activity: nap",
 		fmt.Sprintf("entry: 'uprobe:%s:%s'", found[0], function), fmt.Sprintf("exit: 'uretprobe:%s:%s'", found[0], function))
 	other := entry("other", "wakeup", "1h", "{comm: sleep}")
-	d := start(t, rulesFile(rule, other), "--activities-enabled", "true")
+	h := newHome(t, rulesFile(rule, other))
+	h.dropIns = []string{"../../../configs/systemd/programs.conf"}
+	d := h.exec(t, h.command("--activities-enabled", "true"))
 	napAs(t, uid)
 
 	assert.Check(t, settled(t, d, "naps", 1)[0].DelayNS >= 300e6)

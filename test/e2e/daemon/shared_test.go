@@ -54,6 +54,7 @@ func TestSharedRows(t *testing.T) {
 		}
 		return kinds
 	}
+	eventually(t, "a scan has seen the process", func() bool { return len(rows()) == 2 })
 	before := h.Shared()
 	assert.Check(t, before.WritebackBytes >= 2*half, "%+v", before)
 	all := rows()

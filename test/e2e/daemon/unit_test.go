@@ -41,13 +41,13 @@ func (s serviceProcess) Exit() (status int, how string) {
 func (s serviceProcess) Signal(sig syscall.Signal) error { return s.Service.Signal(sig) }
 
 // startService starts a daemon under the shipped unit.
-func startService(t *testing.T, argv []string, log *logText) process {
+func startService(t *testing.T, argv, dropIns []string, log *logText) process {
 	t.Helper()
 	mountTracefs(t)
 	dir := publicDir(t, "")
 	log.file = filepath.Join(dir, "log")
 	return serviceProcess{systemd.Start(t, systemd.Options{
-		Dir: dir, Unit: readText(t, shippedUnit), Argv: argv, Log: log.file, Writable: []string{os.TempDir()},
+		Dir: dir, Unit: readText(t, shippedUnit), DropIns: dropIns, Argv: argv, Log: log.file, Writable: []string{os.TempDir()},
 	})}
 }
 
