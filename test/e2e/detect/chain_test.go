@@ -77,6 +77,7 @@ func TestChainPipe(t *testing.T) {
 	for rule, last := range map[string]string{"run": "wakeup", "user": "run"} {
 		l := c.balance(t, threshold, injected, reports, rule)
 		l.slack = tolerance
+		_, pardoned := c.pardons()
 		for _, p := range l.check(40, 0) {
 			o := p.reports[0]
 			want := "timer, wakeup, run, user, wakeup, run, user, wakeup"
@@ -84,7 +85,8 @@ func TestChainPipe(t *testing.T) {
 				want += ", run"
 			}
 			if got := withoutPreemption(stagesOf(t, o)); got != want {
-				assert.Check(t, !strings.HasPrefix(got, "timer"), "%s: way %s, want %s", rule, got, want)
+				// Whose first switch was hidden, and who was preempted, was never seen to return.
+				assert.Check(t, !strings.HasPrefix(got, "timer") || pardoned(p.PID), "%s: way %s, want %s", rule, got, want)
 				continue
 			}
 			assert.Check(t, o.Chain.Origin == "timer" && (!o.Chain.Cut || len(o.Chain.Stages) >= 11) &&
