@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -121,8 +122,7 @@ func (t *history) trim(limit int) {
 	for _, ct := range t.cpus {
 		for len(ct.chunks) > 1 && ct.records-len(ct.chunks[0].records) >= limit {
 			ct.records -= len(ct.chunks[0].records)
-			ct.chunks[0] = chunk{}
-			ct.chunks = ct.chunks[1:]
+			ct.chunks = slices.Delete(ct.chunks, 0, 1) // not a subslice, which would keep the records alive
 		}
 		if over := ct.records - limit; over > 0 && len(ct.chunks) > 0 {
 			c := &ct.chunks[0]
@@ -158,19 +158,27 @@ func (t *history) expire(cov []Coverage) {
 // maxChunks bounds the chunks of one CPU.
 const maxChunks = 64
 
-// mergeChunks joins the oldest chunks if no records are missing between them.
+// mergeChunks joins neighbours, the smallest first, as what is joined is copied. Those between
+// which records are missing stay apart: where there are only such, the oldest one goes.
 func (ct *cpuHistory) mergeChunks() {
 	for len(ct.chunks) > maxChunks {
-		a, b := ct.chunks[0], ct.chunks[1]
-		if a.to < b.from || b.missing > 0 { // gap: drop the older chunk
-			ct.records -= len(a.records)
-			ct.chunks = ct.chunks[1:]
+		at, least := 0, math.MaxInt
+		for i := range ct.chunks[1:] {
+			a, b := &ct.chunks[i], &ct.chunks[i+1]
+			if n := len(a.records) + len(b.records); n < least && a.to >= b.from && b.missing == 0 {
+				at, least = i, n
+			}
+		}
+		if least == math.MaxInt {
+			ct.records -= len(ct.chunks[0].records)
+			ct.chunks = slices.Delete(ct.chunks, 0, 1)
 			continue
 		}
+		a, b := &ct.chunks[at], &ct.chunks[at+1]
 		joined := slices.Concat(a.records, b.records)
 		sortRecords(joined)
-		ct.chunks[1] = chunk{from: a.from, to: b.to, records: joined, missing: a.missing, lost: a.lost + b.lost}
-		ct.chunks = ct.chunks[1:]
+		*a = chunk{from: a.from, to: b.to, records: joined, missing: a.missing, lost: a.lost + b.lost}
+		ct.chunks = slices.Delete(ct.chunks, at+1, at+2)
 	}
 }
 

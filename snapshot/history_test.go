@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"encoding/binary"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +210,32 @@ func TestTapeIsBounded(t *testing.T) {
 		"%d records, covered %v", len(busy.records()), busy.covered)
 	quiet := tp.slice(1, 0, 1<<62).covered
 	assert.Check(t, len(quiet) == 1 && quiet[0] == span(0, 1_000_000), "quiet CPU: covered %v", quiet)
+}
+
+// TestTapeFreesWhatIsOld: neither what has been trimmed nor what chunks were joined from stays in
+// memory.
+func TestTapeFreesWhatIsOld(t *testing.T) {
+	const limit, each = 16384, 64
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	tp := newHistory(limit, 0)
+	before := heap()
+	for i := range uint64(1000) {
+		d := Drained{CPUs: []CPUStream{{}}}
+		for j := range uint64(each) {
+			d.CPUs[0].Records = append(d.CPUs[0].Records, record(0, i*100+j))
+		}
+		tp.add((i+1)*100, d, nil)
+		tp.trim(limit)
+	}
+	used, records := heap()-min(before, heap()), tp.cpus[0].records
+	assert.Check(t, is.Equal(records, limit))
+	assert.Check(t, used < 2*limit*trace.RecordSize, "%d bytes for %d records of %d", used, records, trace.RecordSize)
+	runtime.KeepAlive(tp)
 }
 
 // A hole that takes no time is a hole: what is missing stays told of.
