@@ -12,7 +12,8 @@ mkdir -p "$work"
 kernel=$(apt-cache pkgnames linux-image-6.1.0- | grep -E '^linux-image-6\.1\.0-[0-9]+-cloud-amd64$' | sort -V | tail -1)
 release=${kernel#linux-image-}
 scripts/apt.sh "linux-headers-$release"='builds modules for the guest' gcc='builds them' make='builds them' kmod='lists what they need' \
-	rt-tests='hackbench, load' qemu-system-x86='boots the kernel' libkmod2='for the daemon of LTTng' libxml2='for it, too'
+	rt-tests='hackbench, load' qemu-system-x86='boots the kernel' libkmod2='for the daemon of LTTng' libxml2='for it, too' \
+	babeltrace2='counts events'
 modules=$work/modules/lib/modules/$release
 if ! [ -e "$modules/modules.dep" ]; then
 	(
@@ -44,6 +45,9 @@ done
 export LD_LIBRARY_PATH=$work/tree/usr/lib/x86_64-linux-gnu
 libraries() { ldd "$@" | awk '/=> \// {print $3} $1 ~ /^\/lib64/ {print $1}' | sort -u; }
 add /bin/hackbench "$(command -v hackbench)"
+add /bin/babeltrace2 "$(command -v babeltrace2)"
+plugins=/usr/lib/x86_64-linux-gnu/babeltrace2/plugins
+for f in "$plugins"/*.so; do add "$f" "$f"; done
 add /bin/lttng "$work/tree/usr/bin/lttng"
 add /bin/lttng-sessiond "$work/tree/usr/bin/lttng-sessiond"
 consumer=/usr/lib/x86_64-linux-gnu/lttng/libexec/lttng-consumerd
@@ -54,7 +58,7 @@ while read -r lib; do
 	/lib64/*) add "$lib" "$lib" ;;
 	*) add "/lib/x86_64-linux-gnu/$(basename "$lib")" "$lib" ;;
 	esac
-done < <(libraries "$(command -v hackbench)" "$work/tree/usr/bin/lttng" "$work/tree/usr/bin/lttng-sessiond" \
+done < <(libraries "$(command -v hackbench)" "$(command -v babeltrace2)" "$plugins"/*.so "$work/tree/usr/bin/lttng" "$work/tree/usr/bin/lttng-sessiond" \
 	"$work/tree$consumer")
 unset LD_LIBRARY_PATH
 go run ./test/vm -kernels 6.1 -packages ./test/bench/lttng -memory 1536 -timeout 15m -v "${files[@]}"

@@ -18,6 +18,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -33,11 +34,7 @@ type recorder struct {
 
 // TestRecorders prints what each recorder adds to hackbench, by event.
 func TestRecorders(t *testing.T) {
-	if os.Getenv("TAILCAM_GUEST") != "1" || !exists("/bin/lttng") {
-		t.Skip("runs in a virtual machine with LTTng's modules only: scripts/bench-lttng.sh")
-	}
-	stopDaemon := sessiond(t)
-	defer stopDaemon()
+	sessiond(t)
 	recorders := []recorder{
 		{"nothing", func(*testing.T) func() int { return func() int { return -1 } }},
 		{"tailcam, memory", func(t *testing.T) func() int { return tailcam(t, flight.BackendMmap) }},
@@ -66,6 +63,70 @@ func TestRecorders(t *testing.T) {
 			float64(median(took[i]).Microseconds())/1e3, float64(added.Microseconds())/1e3, added.Nanoseconds()/int64(events))
 	}
 	t.Log("\n" + table.String())
+}
+
+// TestSizes prints how many bytes an event has in the files of each, of one run that both
+// record. Events are counted by a reader of both formats.
+func TestSizes(t *testing.T) {
+	sessiond(t)
+	dir := t.TempDir()
+	k, r := record(t, flight.BackendMmap, 16<<20)
+	files := filepath.Join(dir, "lttng")
+	session(t, "sizes", []string{"--output", files}, "--subbuf-size", "1M", "--num-subbuf", "8")
+	command(t, "hackbench", "-g", "1", "-l", "100")
+	command(t, "lttng", "--no-sessiond", "stop")
+	command(t, "lttng", "--no-sessiond", "destroy", "sizes")
+	_, err := r.Freeze()
+	assert.NilError(t, err)
+	drained, err := r.Drain()
+	assert.NilError(t, err)
+	of := map[int]*trace.CPU{}
+	var cpus []trace.CPU
+	for _, s := range drained.CPUs {
+		assert.Equal(t, s.Missing, uint64(0), "CPU %d: the ring is too small for the run", s.CPU)
+		if of[s.CPU] == nil {
+			of[s.CPU] = &trace.CPU{CPU: s.CPU}
+		}
+		of[s.CPU].Records = append(of[s.CPU].Records, s.Records...)
+	}
+	for _, c := range of {
+		cpus = append(cpus, *c)
+	}
+	plain, compressed := filepath.Join(dir, "plain"), filepath.Join(dir, "compressed")
+	assert.NilError(t, trace.Write(plain, trace.Trace{CPUs: cpus}))
+	assert.NilError(t, trace.Write(compressed, trace.Trace{CPUs: cpus, Compress: true}))
+	assert.NilError(t, r.Close())
+	assert.NilError(t, k.Close())
+
+	events := map[string]int{}
+	for name, dir := range map[string]string{"LTTng": files, "tailcam": plain} {
+		events[name] = strings.Count(command(t, "babeltrace2", dir), "\n")
+		assert.Assert(t, events[name] > 1000, "%s recorded %d events", name, events[name])
+	}
+	var table strings.Builder
+	for _, f := range []struct{ name, of, dir string }{
+		{"LTTng", "LTTng", files}, {"tailcam, compress: none", "tailcam", plain}, {"tailcam", "tailcam", compressed},
+	} {
+		n := size(t, f.dir)
+		fmt.Fprintf(&table, "%-24s %8d events %9d bytes %6.1f an event\n", f.name, events[f.of], n, float64(n)/float64(events[f.of]))
+	}
+	t.Log("\n" + table.String())
+}
+
+// size is how many bytes the streams below a directory have, without indexes and metadata.
+func size(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	assert.NilError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() == "metadata" || strings.HasSuffix(path, ".idx") {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	}))
+	return n
 }
 
 func exists(path string) bool {
@@ -97,15 +158,7 @@ const ring = 1 << 20
 
 func tailcam(t *testing.T, backend string) (stop func() int) {
 	t.Helper()
-	o := &tracker.Options{Groups: []string{"sched"}, NoHistograms: true}
-	if backend == flight.BackendMmap {
-		o.Ring = ring
-	}
-	k, err := tracker.New(nil, o)
-	assert.NilError(t, err)
-	r, err := flight.New(k, backend, ring)
-	assert.NilError(t, err)
-	assert.NilError(t, k.Attach())
+	k, r := record(t, backend, ring)
 	count := func() (n int) {
 		for _, c := range k.Recorded() {
 			n += int(c.Recorded)
@@ -119,6 +172,21 @@ func tailcam(t *testing.T, backend string) (stop func() int) {
 		assert.NilError(t, r.Close())
 		return n
 	}
+}
+
+// record has tailcam record the scheduler's events.
+func record(t *testing.T, backend string, size int) (*tracker.Tracker, flight.Recorder) {
+	t.Helper()
+	o := &tracker.Options{Groups: []string{"sched"}, NoHistograms: true}
+	if backend == flight.BackendMmap {
+		o.Ring = size
+	}
+	k, err := tracker.New(nil, o)
+	assert.NilError(t, err)
+	r, err := flight.New(k, backend, size)
+	assert.NilError(t, err)
+	assert.NilError(t, k.Attach())
+	return k, r
 }
 
 // scheduler are the events that are recorded, as the kernel names them.
@@ -144,9 +212,12 @@ func ftrace(t *testing.T) (stop func() int) {
 	}
 }
 
-// sessiond runs LTTng's daemon, which loads the modules.
-func sessiond(t *testing.T) (stop func()) {
+// sessiond runs LTTng's daemon, which loads the modules, until the end of the test.
+func sessiond(t *testing.T) {
 	t.Helper()
+	if os.Getenv("TAILCAM_GUEST") != "1" || !exists("/bin/lttng") {
+		t.Skip("runs in a virtual machine with LTTng's modules only: scripts/bench-lttng.sh")
+	}
 	for _, dir := range []string{"/var/run", "/dev/shm"} {
 		assert.NilError(t, os.MkdirAll(dir, 0o755))
 	}
@@ -161,22 +232,31 @@ func sessiond(t *testing.T) (stop func()) {
 		}
 		assert.Assert(t, !time.Now().After(end), "lttng-sessiond does not answer:\n%s", out.Bytes())
 	}
-	return func() {
+	t.Cleanup(func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		_ = cmd.Wait()
+	})
+}
+
+// session has LTTng record the scheduler's events, as its arguments of create and enable-channel say.
+func session(t *testing.T, name string, create []string, channel ...string) {
+	t.Helper()
+	for _, args := range [][]string{
+		append([]string{"create", name}, create...),
+		append([]string{"enable-channel", "-k", "ring"}, channel...),
+		{"enable-event", "-k", strings.Join(scheduler, ","), "-c", "ring"},
+		{"start"},
+	} {
+		command(t, "lttng", append([]string{"--no-sessiond"}, args...)...)
 	}
 }
 
 func lttng(t *testing.T) (stop func() int) {
 	t.Helper()
-	l := func(args ...string) { t.Helper(); command(t, "lttng", append([]string{"--no-sessiond"}, args...)...) }
-	l("create", "bench", "--snapshot", "--output", "/tmp/lttng")
-	l("enable-channel", "-k", "ring", "--overwrite", "--subbuf-size", "256K", "--num-subbuf", "4")
-	l("enable-event", "-k", strings.Join(scheduler, ","), "-c", "ring")
-	l("start")
+	session(t, "bench", []string{"--snapshot", "--output", "/tmp/lttng"}, "--overwrite", "--subbuf-size", "256K", "--num-subbuf", "4")
 	return func() int {
-		l("stop")
-		l("destroy", "bench")
+		command(t, "lttng", "--no-sessiond", "stop")
+		command(t, "lttng", "--no-sessiond", "destroy", "bench")
 		return -1
 	}
 }
