@@ -132,10 +132,10 @@ unit: ## tests of packages, next to the code; without root, some are skipped
 	$(REPORT) $(UNIT)
 
 .PHONY: race
-race: ## the same under the race detector, the slow ones left out
+race: ## the same under the race detector, the slow ones left out (PART=0/2: every second package)
 	@if command -v gcc >/dev/null; then \
 		echo 'race: go test -race -short $(or $(RACE),of the packages of unit)'; \
-		CGO_ENABLED=1 $(REPORT) -race -short $(or $(RACE),$(UNIT)); \
+		CGO_ENABLED=1 $(REPORT) -race -short $(or $(RACE),$(if $(PART),$(shell printf '%s\n' $(UNIT) | awk -v part=$(PART) 'split(part, p, "/") && NR % p[2] == p[1]'),$(UNIT))); \
 	else \
 		echo 'race: not run: the race detector needs gcc (apt-get install gcc libc6-dev)'; \
 	fi
@@ -145,7 +145,7 @@ race-core: # packages with threads that share data
 	@$(MAKE) race RACE='$(RACE_CORE)'
 
 .PHONY: e2e
-e2e: ## injected latencies against the real kernel; needs root (PART=0/2: every second test of the daemon)
+e2e: ## injected latencies against the real kernel; needs root (PART=0/3: every third test of the daemon)
 	@$(MAKE) --keep-going e2e-core e2e-daemon
 
 .PHONY: e2e-daemon
@@ -160,7 +160,7 @@ e2e-core: # all but what an operator would do to the daemon
 INDIFFERENT := Adaptive|AgreesWith|Chain|Dashboard|Export|Join|Limiter|OddRule|OnTime|PathAgrees|Ratchet|RingBuffer|Storm|Threshold|Torn|Window
 
 .PHONY: e2e-unit
-e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root (INDIFFERENT=none: all of them; PART=0/2)
+e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root (INDIFFERENT=none: all of them; PART=0/3)
 	@echo 'e2e-unit: every daemon of $(E2E_DAEMON) runs as a service of configs/systemd/tailcam.service'
 	E2E_UNIT=1 $(REPORT) $(addprefix -part=,$(PART)) -count=1 -timeout 20m -skip '^Test($(INDIFFERENT))' $(E2E_DAEMON)
 
