@@ -135,8 +135,9 @@ func lockup(t *testing.T, comm string, length time.Duration) {
 		return v
 	}
 	code := asm.Instructions{
-		asm.StoreImm(asm.R10, -16, 0, asm.DWord), // 6.1 sets nothing behind the end of the name
-		asm.StoreImm(asm.R10, -8, 0, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0), // 6.1 sets nothing behind the end of the name
+		asm.StoreMem(asm.R10, -16, asm.R1, asm.DWord),
+		asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R1, asm.R10),
 		asm.Add.Imm(asm.R1, -16),
 		asm.Mov.Imm(asm.R2, 16),
