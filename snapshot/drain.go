@@ -18,9 +18,12 @@ import (
 // daemon.
 const retentionInterval = time.Minute
 
-// maxOpenRings is how many rings of records per CPU are kept while a snapshot is open:
-// its history and its window.
-const maxOpenRings = 3
+// Bounds of the records that are kept while a snapshot is open, its history and its window:
+// maxOpenRings for each CPU, but beyond one ring each no more than maxOpenBytes of all CPUs.
+const (
+	maxOpenRings = 3
+	maxOpenBytes = 128 << 20
+)
 
 // defaultRing is used if the capacity of a ring is unknown.
 const defaultRing = 16384
@@ -190,7 +193,7 @@ func (m *Manager) nextDeadline() time.Duration {
 		m.history.trim(ring)
 		return maxIdle
 	}
-	m.history.trim(maxOpenRings * ring)
+	m.history.trim(openRecords(ring, len(m.history.cpus)))
 	next := m.open[0].deadline
 	for _, w := range m.open {
 		next = min(next, w.deadline)
@@ -201,6 +204,11 @@ func (m *Manager) nextDeadline() time.Duration {
 	}
 	// Drain before records of the window are overwritten.
 	return min(time.Duration(next-now), pollInterval)
+}
+
+// openRecords is how many records of each of so many CPUs are kept while a snapshot is open.
+func openRecords(ring, cpus int) int {
+	return max(ring, min(maxOpenRings*ring, maxOpenBytes/trace.RecordSize/max(cpus, 1)))
 }
 
 // ring returns how many drained records are kept per CPU.

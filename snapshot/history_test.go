@@ -238,6 +238,15 @@ func TestTapeFreesWhatIsOld(t *testing.T) {
 	runtime.KeepAlive(tp)
 }
 
+// TestOpenRecords: three rings of a small machine, and not three of each of many CPUs.
+func TestOpenRecords(t *testing.T) {
+	const ring = 2 << 20 / trace.RecordSize
+	assert.Equal(t, openRecords(ring, 0), 3*ring)
+	assert.Equal(t, openRecords(ring, 2), 3*ring)
+	assert.Equal(t, openRecords(ring, 32), 2*ring)
+	assert.Equal(t, openRecords(ring, 512), ring)
+}
+
 // A hole that takes no time is a hole: what is missing stays told of.
 func TestTapeJoinsNothingAcrossAHole(t *testing.T) {
 	tp := newHistory(1000, 0)

@@ -239,9 +239,10 @@ func TestMemory(t *testing.T) {
 	assert.Check(t, is.Equal(uint64(3), m.Drops))
 	none := Memory{}
 	assert.Check(t, !none.Step(0, 1<<40))
-	assert.Check(t, is.Equal(int64(0), HeapLimit(0, 5)))
-	assert.Check(t, is.Equal(int64(156<<20), HeapLimit(256<<20, 100<<20)))
-	assert.Check(t, is.Equal(int64(leastHeap), HeapLimit(256<<20, 1<<30)))
+	assert.Check(t, is.Equal(int64(0), HeapLimit(0, 5, 5)))
+	assert.Check(t, is.Equal(int64(156<<20), HeapLimit(256<<20, 100<<20, 4<<20)))
+	assert.Check(t, is.Equal(int64(leastHeap), HeapLimit(256<<20, 1<<30, 0)))
+	assert.Check(t, is.Equal(int64(leastHeap+256<<20), HeapLimit(256<<20, 160<<20, 128<<20)))
 }
 
 // TestPrograms: what the programs cost is in the sample, adds up to the true cost, says

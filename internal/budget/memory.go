@@ -2,16 +2,18 @@ package budget
 
 import "time"
 
-// Least heap that the daemon gets, whatever its maps take.
+// Least heap that the daemon gets, whatever its maps take, without the history.
 const leastHeap = 64 << 20
 
-// HeapLimit is the limit of the daemon's heap in bytes: what the maps of the kernel
-// side leave of a budget. 0: no budget.
-func HeapLimit(memory, maps int64) int64 {
+// HeapLimit is the limit of the daemon's heap in bytes: what the maps of the kernel side, of
+// which rings are those of the recorder, leave of a budget. The heap has room for the history
+// that is read from the rings, and for a snapshot of it, in any case: the collector would run
+// all the time with less, and free nothing. 0: no budget.
+func HeapLimit(memory, maps, rings int64) int64 {
 	if memory <= 0 {
 		return 0
 	}
-	return max(memory-maps, leastHeap)
+	return max(memory-maps, leastHeap+2*rings)
 }
 
 // Memory decides when caches are dropped. It is not safe for concurrent use.

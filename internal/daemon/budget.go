@@ -29,20 +29,20 @@ const priceSample = 200 * time.Millisecond
 // cost is what tailcam costs and what it sheds for that. Its methods may be called
 // from several goroutines at once.
 type cost struct {
-	mu         sync.Mutex
-	controller budget.Controller
-	gate       budget.Gate
-	meter      *budget.Meter
-	sample     *budget.Sample // of the last window; nil: none yet
-	over       bool           // nothing is left to shed
-	steps      uint64
-	returns    uint64
-	memory     budget.Memory
-	used, maps int64 // bytes
-	scaled     bool  // the meter knows the speed of this machine
-	scaledAt   time.Duration
-	past       []interval
-	spent      map[string]*api.ProgramCost // by program; guarded by mu
+	mu                sync.Mutex
+	controller        budget.Controller
+	gate              budget.Gate
+	meter             *budget.Meter
+	sample            *budget.Sample // of the last window; nil: none yet
+	over              bool           // nothing is left to shed
+	steps             uint64
+	returns           uint64
+	memory            budget.Memory
+	used, maps, rings int64 // bytes; maps have the rings, too
+	scaled            bool  // the meter knows the speed of this machine
+	scaledAt          time.Duration
+	past              []interval
+	spent             map[string]*api.ProgramCost // by program; guarded by mu
 
 	// As told to the kernel side; guarded by daemon.change.
 	resting []rules.Track
@@ -121,7 +121,7 @@ func (d *daemon) openBudget() error {
 	c.controller.CPU, c.memory.Limit = d.cfg.Budget.CPU, d.cfg.Budget.Memory
 	c.gate.Limit = d.cfg.Budget.Softirqs
 	c.meter = budget.NewMeter(true)
-	c.maps = d.mapBytes()
+	c.maps, c.rings = d.mapBytes(), d.ringBytes()
 	d.limitHeap(c.memory.Limit)
 	return nil
 }
@@ -132,14 +132,14 @@ func (d *daemon) limitHeap(memory int64) {
 		return
 	}
 	maps := d.mapBytes()
-	limit := budget.HeapLimit(memory, maps)
+	limit := budget.HeapLimit(memory, maps, d.ringBytes())
 	if limit <= 0 {
 		debug.SetMemoryLimit(math.MaxInt64)
 		return
 	}
 	debug.SetMemoryLimit(limit)
 	if maps+limit > memory {
-		d.log.Warn("budget.memory is too small for the kernel side's maps", zap.Int64("maps_bytes", maps),
+		d.log.Warn("budget.memory is too small for the kernel side's maps, and the history that is read from them", zap.Int64("maps_bytes", maps),
 			zap.Int64("budget_bytes", memory), zap.Int64("heap_limit_bytes", limit),
 			zap.String("to_change", "lower recorder.size or capacity, or raise budget.memory"))
 	}
@@ -314,6 +314,14 @@ func (d *daemon) mapBytes() int64 {
 	return int64(n)
 }
 
+// ringBytes is what of the maps are the recorder's rings.
+func (d *daemon) ringBytes() int64 {
+	if d.recorder == nil {
+		return 0
+	}
+	return int64(d.recorder.Size()) * int64(len(d.recorder.Coverage()))
+}
+
 // checkMemory drops caches if too much memory is in use.
 func (d *daemon) checkMemory(at time.Duration) {
 	c := &d.cost
@@ -326,7 +334,7 @@ func (d *daemon) checkMemory(at time.Duration) {
 		used += privateMemory(out.Status().PID)
 	}
 	c.mu.Lock()
-	c.used, c.maps = used, maps
+	c.used, c.maps, c.rings = used, maps, d.ringBytes()
 	drop := c.memory.Step(at, used)
 	c.mu.Unlock()
 	if !drop {

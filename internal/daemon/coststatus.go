@@ -26,7 +26,7 @@ func (d *daemon) costStatus() *api.CostStatus {
 		CPU: c.sample.Share(), BudgetCPU: c.controller.CPU, CPUs: c.sample.CPUs,
 		Daemon: c.sample.Own / all, Helpers: c.sample.Help / all,
 		MemoryBytes: uint64(c.used), MapBytes: uint64(c.maps), BudgetMemory: uint64(c.memory.Limit),
-		HeapLimit: uint64(budget.HeapLimit(c.memory.Limit, c.maps)), CacheDrops: c.memory.Drops,
+		HeapLimit: uint64(budget.HeapLimit(c.memory.Limit, c.maps, c.rings)), CacheDrops: c.memory.Drops,
 		Programs: []api.ProgramCost{}, Parts: []api.CostPart{}, Shed: []api.ShedInfo{}, Steps: c.steps, Returns: c.returns, Exceeded: c.over,
 	}
 	if at, ok := c.meter.Measured(); ok {
