@@ -54,9 +54,13 @@ func (p *process) countClock() (wrong string) {
 // TestNoCounters: a machine without them says so, and the rest of the groups goes on.
 func TestNoCounters(t *testing.T) {
 	p := openGroups(t, Hardware)
-	token := p.token()
-	p.carry(token, func() { sleep(time.Millisecond) })
-	assert.Check(t, p.value(token, abi.ActivityBlockedTimerNs) >= 1e6)
+	slept := uint64(0)
+	for n := 0; slept < 1e6 && n < 5; n++ { // see TestCounters
+		token := p.token()
+		p.carry(token, func() { sleep(time.Millisecond) })
+		slept = p.value(token, abi.ActivityBlockedTimerNs)
+	}
+	assert.Check(t, slept >= 1e6)
 	spec, err := bpf.LoadActivity()
 	assert.NilError(t, err)
 	m, err := ebpf.NewMap(spec.Maps["hardware_cycles"])
