@@ -123,7 +123,11 @@ func matrix(ctx context.Context, opts *options) (ok bool, err error) {
 	for _, r := range results {
 		printDetails(os.Stdout, r, opts.verbose)
 	}
-	return printTable(os.Stdout, results), nil
+	ok = printTable(os.Stdout, results)
+	for _, r := range results {
+		printFailures(os.Stdout, r)
+	}
+	return ok, nil
 }
 
 func parseFlags(args []string) (*options, error) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 // and the kernel is well, its log says little.
 const (
 	testTail    = 200
+	failedTail  = 40
 	kernelTail  = 60
 	healthyTail = 5
 )
@@ -26,7 +28,8 @@ const (
 // counts are the top-level tests of a log, and all skips in it.
 type counts struct {
 	passed, failed   int
-	passes, failures []string // their names
+	passes, failures []string            // their names
+	told             map[string][]string // what each that failed has printed
 	skipped          []skip
 	facts            map[string]fact
 	unfinished       string // test that ran when the guest ended
@@ -48,14 +51,18 @@ var (
 
 // count reads the output of go test -v.
 func count(log []byte) counts {
-	c := counts{facts: map[string]fact{}}
+	c := counts{facts: map[string]fact{}, told: map[string][]string{}}
 	said := map[string]string{} // last message of each test
 	now := ""
+	var lines []string // of the top-level test that runs
 	for line := range strings.Lines(string(log)) {
 		line = strings.TrimRight(line, "\r\n")
+		lines = append(lines, line)
 		if m := running.FindStringSubmatch(line); m != nil {
 			now = m[1]
-			c.unfinished, _, _ = strings.Cut(now, "/")
+			if top, _, _ := strings.Cut(now, "/"); top != c.unfinished {
+				c.unfinished, lines = top, []string{line}
+			}
 		} else if m := message.FindStringSubmatch(line); m != nil {
 			said[now] = m[1]
 			if name, value, why, ok := boot.ParseFact(m[1]); ok {
@@ -75,8 +82,12 @@ func count(log []byte) counts {
 			default:
 				c.failed++
 				c.failures = append(c.failures, m[3])
+				c.told[m[3]] = lines
 			}
 		}
+	}
+	if c.unfinished != "" {
+		c.told[c.unfinished] = lines
 	}
 	return c
 }
@@ -97,10 +108,14 @@ var fatal = regexp.MustCompile(`(?m)^.*(Kernel panic|Out of memory: Killed|BUG: 
 // provoked are lockups that a test has asked for.
 var provoked = regexp.MustCompile(`(?m)^.*BUG: soft lockup - CPU#\d+ stuck for \d+s! \[` + boot.LockupComm + `:\d+\].*$`)
 
+// trouble is the first fatal message of a kernel that no test has asked for.
+func trouble(kernelLog []byte) string {
+	return string(bytes.TrimSpace(fatal.Find(provoked.ReplaceAll(kernelLog, nil))))
+}
+
 // judge says why a guest failed; "" when it passed.
 func judge(exit int, c counts, kernelLog []byte, messages string) string {
-	trouble := string(bytes.TrimSpace(fatal.Find(provoked.ReplaceAll(kernelLog, nil))))
-	because := ""
+	trouble, because := trouble(kernelLog), ""
 	if trouble != "" {
 		because = ": " + trouble
 	}
@@ -153,7 +168,7 @@ func printDetails(w io.Writer, r *result, all bool) {
 		fmt.Fprintf(w, "\n%s: %s\n", r.target.name, r.failure)
 	} else if r.failure != "" {
 		lines := kernelTail
-		if r.counts.failed > 0 && !fatal.Match(r.kernel) {
+		if r.counts.failed > 0 && trouble(r.kernel) == "" {
 			lines = healthyTail
 		}
 		section(w, r.target.name+": kernel", r.kernel, lines)
@@ -161,6 +176,18 @@ func printDetails(w io.Writer, r *result, all bool) {
 	}
 	for _, s := range r.counts.skipped {
 		fmt.Fprintf(w, "%s: skipped %s\n", r.target.name, s)
+	}
+}
+
+// printFailures prints what each failed test of a guest has said, and what came
+// of running it again: last, as a reader of a long log begins at its end.
+func printFailures(w io.Writer, r *result) {
+	if r.failure != "" {
+		for _, test := range slices.Sorted(maps.Keys(r.counts.told)) {
+			text := strings.Join(r.counts.told[test], "\n")
+			section(w, r.target.name+": "+test, []byte(text), failedTail)
+		}
+		fmt.Fprintf(w, "\n%s: FAILED: %s\n", r.target.name, r.failure)
 	}
 	for _, s := range r.said {
 		fmt.Fprintf(w, "%s: %s\n", r.target.name, s)

@@ -47,6 +47,29 @@ FAIL
 	assert.Check(t, slices.Equal(refused, want), "refused: got %q, want %q", refused, want)
 }
 
+// What failed stands at the end, whatever passed after it.
+func TestPrintFailures(t *testing.T) {
+	c := count([]byte("=== RUN   TestA\n--- PASS: TestA (0.01s)\n=== RUN   TestB\n=== RUN   TestB/sub\r\n" +
+		"    b_test.go:7: wrong\n--- FAIL: TestB (0.00s)\n    --- FAIL: TestB/sub (0.00s)\n=== RUN   TestC\n--- PASS: TestC (0.01s)\n" +
+		"=== RUN   TestD\n    d_test.go:8: fine until here\n"))
+	var printed strings.Builder
+	printFailures(&printed, &result{target: target{name: "6.1"}, counts: c, failure: "the tests ended early", said: []string{"not booted again"}})
+	assert.Check(t, is.Equal(printed.String(), `
+=== 6.1: TestB
+=== RUN   TestB
+=== RUN   TestB/sub
+    b_test.go:7: wrong
+--- FAIL: TestB (0.00s)
+
+=== 6.1: TestD
+=== RUN   TestD
+    d_test.go:8: fine until here
+
+6.1: FAILED: the tests ended early
+6.1: not booted again
+`))
+}
+
 func TestJudge(t *testing.T) {
 	good, bad := counts{passed: 3}, counts{passed: 2, failed: 1}
 	for _, test := range []struct {

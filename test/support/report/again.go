@@ -26,7 +26,6 @@ func (r *runner) again(s *summary) (excused bool) {
 		return false
 	}
 	excused = s.excusable()
-	var said []string
 	for _, at := range s.failures {
 		verdict, passed := "", false
 		switch final := s.final(at); {
@@ -38,9 +37,8 @@ func (r *runner) again(s *summary) (excused bool) {
 			verdict, passed = r.judge(s, at)
 		}
 		excused = excused && passed
-		said = append(said, fmt.Sprintf("%s %s: %s", at.pkg, at.name, verdict))
+		s.verdicts = append(s.verdicts, fmt.Sprintf("%s %s: %s", at.pkg, at.name, verdict))
 	}
-	s.section("Failed, and what the machine did meanwhile", said)
 	return excused
 }
 

@@ -100,7 +100,7 @@ func TestAgain(t *testing.T) {
 			[]string{
 				"the first truth",
 				"m TestA: failed while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone\n",
-				"3 tests passed, 1 were skipped:\n  needs root: here\n      github.com/tailcam/tailcam/m TestA/left_out\n\nEND",
+				"3 tests passed, 1 were skipped:\n  needs root: here\n      github.com/tailcam/tailcam/m TestA/left_out\n\nFailed, and what",
 			},
 		},
 		"calm": {
@@ -126,7 +126,7 @@ func TestAgain(t *testing.T) {
 		},
 		"never passes": {
 			source("99", "false"), []disturbance.Account{disturbed}, 1, 4,
-			[]string{"; not run again: that is enough"},
+			[]string{"; not run again: that is enough", "Once more, the ends of what failed:\n=== RUN   TestA/sub\n"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

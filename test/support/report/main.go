@@ -12,10 +12,11 @@
 // judges, runs again alone, at most three times, each after up to 10 s of
 // waiting for a calm machine; so does one that failed beside others on full
 // CPUs. If it passes, it has passed. If it fails on a calm machine, that is
-// final. Each of that is printed, with the output of what failed. Never run
-// again are: what failed on a calm machine; data races, panics, crashes and
-// hangs; packages that do not build, or end with more than failed tests; and
-// any test when more than twelve failed.
+// final. Each of that is printed, with the output of what failed; if the run
+// fails, that output stands once more at its end. Never run again are: what
+// failed on a calm machine; data races, panics, crashes and hangs; packages that
+// do not build, or end with more than failed tests; and any test when more than
+// twelve failed.
 package main
 
 import (
@@ -92,6 +93,10 @@ func run(args []string, list skips.List, machine witness, w io.Writer) (status i
 	if err == nil && status == 0 && !honest {
 		status = 1
 	}
+	if status != 0 {
+		s.repeat()
+	}
+	s.section("Failed, and what the machine did meanwhile", s.verdicts)
 	return status, err
 }
 

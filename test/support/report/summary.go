@@ -23,6 +23,9 @@ type event struct {
 	Output  string
 }
 
+// repeated is how many lines of each failure are printed again at the end.
+const repeated = 40
+
 // test names one; in the zero name's place stands the package itself.
 type test struct{ pkg, name string }
 
@@ -44,6 +47,8 @@ type summary struct {
 	never    map[test]string   // what no disturbance excuses in the output of a top-level test or a package
 	early    map[string]string // why packages ended with more than failed tests
 	broken   bool              // something was not built
+	verdicts []string          // on each top-level test that failed
+	said     []string          // what failed tests and packages have printed, in the order of their ends
 
 	list     skips.List
 	machine  *skips.Machine
@@ -96,7 +101,7 @@ func (s *summary) endTest(e *event) {
 	case "skip":
 		o.why = reason(text)
 	case "fail":
-		fmt.Fprint(s.w, text)
+		s.tell(text)
 		if at.name == topLevel(at.name) && !slices.Contains(s.failures, at) {
 			s.failures = append(s.failures, at)
 		}
@@ -109,7 +114,7 @@ func (s *summary) endPackage(e *event) {
 	if e.Action == "fail" {
 		s.failed = append(s.failed, e.Package)
 		s.unfinished(e.Package)
-		fmt.Fprint(s.w, text)
+		s.tell(text)
 		return
 	}
 	s.packages = append(s.packages, e.Package)
@@ -124,10 +129,28 @@ func (s *summary) endPackage(e *event) {
 func (s *summary) unfinished(pkg string) {
 	for _, at := range slices.SortedFunc(maps.Keys(s.output), func(a, b test) int { return strings.Compare(a.name, b.name) }) {
 		if at.pkg == pkg && at.name != "" {
-			fmt.Fprint(s.w, s.text(at))
+			s.tell(s.text(at))
 			delete(s.output, at)
 			s.early[pkg] = cmp.Or(s.early[pkg], "its package ended before "+at.name)
 		}
+	}
+}
+
+// tell prints what something that failed has said, and keeps it for the end.
+func (s *summary) tell(text string) {
+	fmt.Fprint(s.w, text)
+	s.said = append(s.said, text)
+}
+
+// repeat prints once more, shortened, what failed: a reader of a long log begins at its end.
+func (s *summary) repeat() {
+	if len(s.said) == 0 {
+		return
+	}
+	fmt.Fprint(s.w, "\nOnce more, the ends of what failed:\n")
+	for _, text := range s.said {
+		lines := strings.SplitAfter(text, "\n")
+		fmt.Fprint(s.w, strings.Join(lines[max(0, len(lines)-repeated):], ""))
 	}
 }
 
