@@ -99,7 +99,7 @@ func TestAgain(t *testing.T) {
 			source("1", "false"), []disturbance.Account{disturbed}, 0, 2,
 			[]string{
 				"the first truth",
-				"m TestA: failed while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone\n",
+				"m TestA: failed while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone\n\nEND",
 				"3 tests passed, 1 were skipped:\n  needs root: here\n      github.com/tailcam/tailcam/m TestA/left_out\n\nFailed, and what",
 			},
 		},

@@ -85,11 +85,12 @@ func TestDiskOnServer(t *testing.T) {
 		<-ended
 		dev.Close() // only read from
 	})
+	// The size comes last: see nbd_start_device of drivers/block/nbd.c.
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if text, err := os.ReadFile("/sys/block/nbd0/pid"); err == nil && len(text) > 0 {
+		size, err := os.ReadFile("/sys/block/nbd0/size")
+		assert.NilError(t, err)
+		if strings.TrimSpace(string(size)) != "0" {
 			break
-		} else if !errors.Is(err, os.ErrNotExist) {
-			assert.NilError(t, err)
 		}
 		assert.Assert(t, time.Now().Before(end), "%s has no server", disk)
 	}
