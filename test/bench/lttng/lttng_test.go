@@ -72,10 +72,9 @@ func TestSizes(t *testing.T) {
 	dir := t.TempDir()
 	k, r := record(t, flight.BackendMmap, 16<<20)
 	files := filepath.Join(dir, "lttng")
-	session(t, "sizes", []string{"--output", files}, "--subbuf-size", "1M", "--num-subbuf", "8")
+	stop := session(t, "sizes", []string{"--output", files}, "--subbuf-size", "1M", "--num-subbuf", "8")
 	command(t, "hackbench", "-g", "1", "-l", "100")
-	command(t, "lttng", "--no-sessiond", "stop")
-	command(t, "lttng", "--no-sessiond", "destroy", "sizes")
+	stop()
 	_, err := r.Freeze()
 	assert.NilError(t, err)
 	drained, err := r.Drain()
@@ -107,14 +106,14 @@ func TestSizes(t *testing.T) {
 	for _, f := range []struct{ name, of, dir string }{
 		{"LTTng", "LTTng", files}, {"tailcam, compress: none", "tailcam", plain}, {"tailcam", "tailcam", compressed},
 	} {
-		n := size(t, f.dir)
+		n := streams(t, f.dir)
 		fmt.Fprintf(&table, "%-24s %8d events %9d bytes %6.1f an event\n", f.name, events[f.of], n, float64(n)/float64(events[f.of]))
 	}
 	t.Log("\n" + table.String())
 }
 
-// size is how many bytes the streams below a directory have, without indexes and metadata.
-func size(t *testing.T, dir string) (n int64) {
+// streams is how many bytes the streams below a directory have, without indexes and metadata.
+func streams(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	assert.NilError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() == "metadata" || strings.HasSuffix(path, ".idx") {
@@ -227,7 +226,7 @@ func sessiond(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	assert.NilError(t, cmd.Start())
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		if exec.Command("lttng", "--no-sessiond", "list", "-k").Run() == nil {
+		if client("list", "-k").Run() == nil {
 			break
 		}
 		assert.Assert(t, !time.Now().After(end), "lttng-sessiond does not answer:\n%s", out.Bytes())
@@ -238,25 +237,35 @@ func sessiond(t *testing.T) {
 	})
 }
 
-// session has LTTng record the scheduler's events, as its arguments of create and enable-channel say.
-func session(t *testing.T, name string, create []string, channel ...string) {
+// client asks the daemon of sessiond, and starts none of its own.
+func client(args ...string) *exec.Cmd {
+	return exec.Command("lttng", append([]string{"--no-sessiond"}, args...)...)
+}
+
+// session has LTTng record the scheduler's events until stop, as its arguments of create and
+// enable-channel say.
+func session(t *testing.T, name string, create []string, channel ...string) (stop func()) {
 	t.Helper()
-	for _, args := range [][]string{
-		append([]string{"create", name}, create...),
-		append([]string{"enable-channel", "-k", "ring"}, channel...),
-		{"enable-event", "-k", strings.Join(scheduler, ","), "-c", "ring"},
-		{"start"},
-	} {
-		command(t, "lttng", append([]string{"--no-sessiond"}, args...)...)
+	do := func(args ...string) {
+		t.Helper()
+		out, err := client(args...).CombinedOutput()
+		assert.NilError(t, err, "lttng %v: %s", args, out)
+	}
+	do(append([]string{"create", name}, create...)...)
+	do(append([]string{"enable-channel", "-k", "ring"}, channel...)...)
+	do("enable-event", "-k", strings.Join(scheduler, ","), "-c", "ring")
+	do("start")
+	return func() {
+		do("stop")
+		do("destroy", name)
 	}
 }
 
 func lttng(t *testing.T) (stop func() int) {
 	t.Helper()
-	session(t, "bench", []string{"--snapshot", "--output", "/tmp/lttng"}, "--overwrite", "--subbuf-size", "256K", "--num-subbuf", "4")
+	end := session(t, "bench", []string{"--snapshot", "--output", "/tmp/lttng"}, "--overwrite", "--subbuf-size", "256K", "--num-subbuf", "4")
 	return func() int {
-		command(t, "lttng", "--no-sessiond", "stop")
-		command(t, "lttng", "--no-sessiond", "destroy", "bench")
+		end()
 		return -1
 	}
 }

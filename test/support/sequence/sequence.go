@@ -98,6 +98,7 @@ func (t *Thread) count(stop *atomic.Bool, rest time.Duration) error {
 		return fmt.Errorf("keep to CPU %d: %w", t.CPU, err)
 	}
 	t.TID = unix.Gettid()
+	turns := turnsOf(rest)
 	ring := make([]Sample, 0, samples)
 	for next := 0; !stop.Load(); {
 		t.Last++
@@ -114,13 +115,31 @@ func (t *Thread) count(stop *atomic.Bool, rest time.Duration) error {
 			}
 			next++
 		}
-		if rest > 0 {
-			for until := now() + uint64(rest); now() < until; {
-			}
-		}
+		spin(stop, turns)
 	}
 	t.Samples = ring
 	return nil
+}
+
+// spin passes time without a system call: where the clock is one, as in an emulator, waiting by
+// the clock would fill the history with calls that nobody counts.
+func spin(stop *atomic.Bool, turns int) {
+	for range turns {
+		if stop.Load() {
+			return
+		}
+	}
+}
+
+// turnsOf is how many turns of spin take about that long, here and now.
+func turnsOf(rest time.Duration) int {
+	if rest <= 0 {
+		return 0
+	}
+	const tried = 1 << 18
+	start := now()
+	spin(new(atomic.Bool), tried)
+	return int(float64(rest) * tried / float64(max(now()-start, 1)))
 }
 
 // Generator is the generator at work, in a process of its own.
