@@ -175,10 +175,10 @@ func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 		return waitCondition, byFutexOperation
 	case x.Op() == trace.FutexWaitBitset:
 		return waitNotify, byFutexOperation
+	case x.Value() == 0: // a note of Go's runtime, of which one thread may wake several at once
+		return waitParked, byFutexOperation
 	case burst:
 		return waitBarrier, byFutexOperation
-	case x.Value() == 0:
-		return waitParked, byFutexOperation
 	}
 	return waitFutex, byRecords
 }

@@ -57,6 +57,9 @@ var programWaits = []waitFunction{
 	{"absl::Mutex::Lock", waitMutex},
 	{"absl::Mutex::ReaderLock", waitMutex},
 	{"absl::CondVar::Wait", waitCondition},
+	{"runtime.lock2", waitMutex},      // Go: a lock of the runtime
+	{"runtime.notesleep", waitParked}, // a thread without a goroutine to run, or with one that waits
+	{"runtime.notetsleep", waitParked},
 }
 
 // How many frames above the system call are looked at: a mutex is also taken by what was called
