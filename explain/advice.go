@@ -16,6 +16,9 @@ func (w *walker) advice(r *Result) string {
 	}
 	site := ""
 	if r.Blame.NS*2 >= r.DelayNS {
+		if waitOf(r.Blame.Wait) == waitSafepoint && r.Blame.By != nil {
+			return printable(adviseSafepoint(&r.Blame))
+		}
 		site = printable(siteAdvice(r))
 	}
 	for i := len(r.Chain) - 1; i >= -1; i-- {
@@ -108,6 +111,10 @@ var causeAdvice = map[Cause]func(w *walker, a *advised) string{
 		return fmt.Sprintf("Check what freezes %s: cgroup.freeze, or freezer.state of cgroup v1.", describe(a.By))
 	},
 	Unexplained: (*walker).adviseUnexplained,
+}
+
+func adviseSafepoint(p *Part) string {
+	return fmt.Sprintf("All threads of its Java VM stood still until %s had done what only it may do then: start Java with -Xlog:safepoint*,gc* to see what; a collection of garbage is shorter with a smaller heap or another collector (-XX:+UseZGC).", p.By.Name)
 }
 
 func (w *walker) adviseRunning(a *advised) string {

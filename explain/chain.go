@@ -241,6 +241,8 @@ func taskWords(k wait, name, why string) string {
 		return "waiting " + waits[k].words + " until " + name + " woke it"
 	case waitParked:
 		return "parked in a queue until " + name + " woke it"
+	case waitSafepoint:
+		return "stopped at a safepoint until " + name + " let it go on"
 	}
 	return "waiting for " + waits[k].words + " of " + name
 }

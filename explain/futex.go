@@ -19,6 +19,7 @@ const (
 	waitBarrier
 	waitSemaphore
 	waitParked
+	waitSafepoint
 	waitFutex
 	waitSignal
 	waitTimeLimit
@@ -64,6 +65,7 @@ var waits = [...]struct{ name, words string }{
 	waitBarrier:     {"barrier", "at a barrier"},
 	waitSemaphore:   {"semaphore", "on a semaphore"},
 	waitParked:      {"parked", "parked in a queue"},
+	waitSafepoint:   {"safepoint", "at a safepoint"},
 	waitFutex:       {"futex", "on a futex"},
 	waitSignal:      {"signal", "a signal"},
 	waitTimeLimit:   {"time_limit", "its own time limit"},

@@ -49,6 +49,8 @@ func TestFutexes(t *testing.T) {
 			user: []string{"__futex_abstimed_wait_common64+0x1", "pthread_cond_wait+0x2", "PlatformEvent::park()+0x9 (libjvm.so)", "ObjectMonitor::EnterI(JavaThread*)+0x1", "ObjectMonitor::enter(JavaThread*)+0x1", "SharedRuntime::monitor_enter_helper(oopDesc*)+0x1"}},
 		{name: "Object.wait", wait: waitsFor(trace.FutexWaitBitset, 0, false), says: "on a condition variable until other 2 woke it", kind: "condition", cause: Task, confidence: Seen,
 			user: []string{"pthread_cond_wait+0x2", "PlatformEvent::park()+0x9 (libjvm.so)", "ObjectMonitor::wait(long, bool, JavaThread*)+0x1"}},
+		{name: "a safepoint of Java", wait: waitsFor(trace.FutexWait, 2, false), both: true, says: "stopped at a safepoint until other 2 let it go on", kind: "safepoint", cause: Task, confidence: Seen,
+			user: []string{"syscall+0x19 (libc.so.6)", "LinuxWaitBarrier::wait+0x52 (libjvm.so)", "SafepointSynchronize::block+0x80 (libjvm.so)", "SafepointMechanism::process+0x70 (libjvm.so)", "ObjectMonitor::enter+0x1 (libjvm.so)"}},
 		{name: "abseil", wait: waitsFor(trace.FutexWait, 0, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Seen,
 			user: []string{"absl::lts_20230125::synchronization_internal::Waiter::Wait()+0x1", "absl::lts_20230125::Mutex::LockSlowWithDeadline()+0x1", "absl::lts_20230125::Mutex::Lock()+0x1"}},
 		{name: "abseil, a condition", wait: waitsFor(trace.FutexWait, 0, false), says: "on a condition variable until other 2 woke it", kind: "condition", cause: Task, confidence: Seen,

@@ -94,7 +94,7 @@ func (l *look) exhaustedPool() *finding {
 		return nil
 	}
 	switch waitOf(b.Wait) {
-	case waitJoin, waitBarrier:
+	case waitJoin, waitBarrier, waitSafepoint:
 		return nil
 	}
 	server := l.m.tasks[b.By.TID]

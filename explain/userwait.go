@@ -62,6 +62,11 @@ var programWaits = []waitFunction{
 	{"runtime.notetsleep", waitParked},
 }
 
+// stopWaits are those in which a runtime stops a thread, whatever it waited for before that.
+var stopWaits = []waitFunction{
+	{"SafepointSynchronize::block", waitSafepoint}, // HotSpot: all threads of a Java VM
+}
+
 // How many frames above the system call are looked at: a mutex is also taken by what was called
 // much further out.
 const (
@@ -69,10 +74,15 @@ const (
 	programWaitDepth = 16
 )
 
-// userWait returns what a user stack waits for, or waitAny: by the outermost function of a
-// program that makes locks, as that says what the others are for, or by the innermost of a
-// library.
+// userWait returns what a user stack waits for, or waitAny: by a function that stops threads, by
+// the outermost one of a program that makes locks, as that says what the others are for, or by
+// the innermost of a library.
 func userWait(stack []string) wait {
+	for _, f := range stack[:min(len(stack), libraryWaitDepth)] {
+		if k := waitIn(stopWaits, f); k != waitAny {
+			return k
+		}
+	}
 	for i := min(len(stack), programWaitDepth) - 1; i >= 0; i-- {
 		if k := waitIn(programWaits, plainName(stack[i])); k != waitAny {
 			return k

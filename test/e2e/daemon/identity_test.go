@@ -255,30 +255,3 @@ func TestTitles(t *testing.T) {
 		return len(list) > 0 && list[len(list)-1].Task.Name() == "order-service.pl"
 	})
 }
-
-// javaNaps is a program that naps in its main thread.
-const javaNaps = "package org.example;\nclass Orders {\n\tpublic static void main(String[] a) throws Exception { while (true) Thread.sleep(20); }\n}\n"
-
-// TestJavaTitle: a real JVM is called by its main class, and no other argument is told.
-func TestJavaTitle(t *testing.T) {
-	needRoot(t)
-	java, javac := needTool(t, "java", "openjdk-17-jdk-headless"), needTool(t, "javac", "openjdk-17-jdk-headless")
-	dir, uid := publicDir(t, ""), newUID()
-	source := writeFile(t, filepath.Join(dir, "Orders.java"), javaNaps, 0o644)
-	out, err := exec.CommandContext(t.Context(), javac, "-d", dir, source).CombinedOutput()
-	assert.NilError(t, err, "%s", out)
-	d := start(t, rulesFile(entry("nap", "offcpu", "10ms", fmt.Sprintf("{uid: %d}", uid), "snapshot: false")))
-	cmd := exec.CommandContext(t.Context(), java, "-Xmx64m", "-XX:-UsePerfData", "-Dpassword=secret", "-cp", dir, "org.example.Orders", "--secret")
-	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
-	assert.NilError(t, cmd.Start())
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	eventually(t, "the JVM is told by its main class", func() bool {
-		list := d.events("nap")
-		return len(list) > 20 && list[len(list)-1].Task.Title == "org.example.Orders"
-	})
-	for _, o := range d.events("nap") {
-		title := o.Task.Title
-		assert.Check(t, (o.Partial || title == "org.example.Orders") && o.Task.PID == cmd.Process.Pid && !strings.Contains(o.Task.Name(), "secret"), "%+v", o.Task)
-	}
-}
