@@ -95,18 +95,19 @@ func TestTriggerHungTask(t *testing.T) {
 	<-fs.asked
 	assert.NilError(t, victim.Process.Kill()) // which it cannot be, from now on
 	stuck := 0
-	d.await(t, "the victim is blocked for good", func() bool {
+	d.await(t, "all of the victim has ended but the thread that cannot", func() bool {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", victim.Process.Pid))
 		assert.NilError(t, err)
+		left := 0
 		for _, task := range tasks {
 			text, err := os.ReadFile(filepath.Join(task, "stat"))
-			if _, state, ok := strings.Cut(string(text), ") "); err == nil && ok && state[0] == 'D' {
+			if _, state, ok := strings.Cut(string(text), ") "); err == nil && ok && state[0] != 'Z' && state[0] != 'X' {
+				left++
 				stuck, err = strconv.Atoi(filepath.Base(task))
 				assert.NilError(t, err)
-				return true
 			}
 		}
-		return false
+		return left == 1
 	})
 	o := d.fired(t, "hung")
 	assert.Check(t, o.Task.TID == stuck && o.State == "uninterruptible", "%+v, %s, want thread %d", o.Task, o.State, stuck)
