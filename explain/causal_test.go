@@ -262,7 +262,7 @@ func TestCausal(t *testing.T) {
 			k.chat(bob, 5000, 100)
 			k.send(10950, backend, server)
 		}},
-		{name: "a thread hands it to another", thread: true, last: thread, path: []string{"task worker", "task backend", "running backend"}, not: []int{bob}, sure: Inferred, trace: func(k *talk) {
+		{name: "a thread hands it to another", thread: true, last: thread, path: []string{"task worker", "task backend", "running backend"}, not: []int{bob}, sure: Inferred, says: "waiting for worker 101, whose thread server 100 spent 8.8 ms waiting for backend 110", trace: func(k *talk) {
 			proxied(k, 2050)
 			for at := uint64(3000); at < 10500; at += 1000 {
 				k.tick(at, bob)

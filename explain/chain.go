@@ -94,12 +94,34 @@ func (w *walker) links(r *Result, first *group) string {
 	return b.String()
 }
 
-// relative is how a sentence goes on with what a culprit did: a disk does nothing but by a worker.
+// relative is how a sentence goes on with what a culprit did: a disk does nothing but by a
+// worker, and a thread may have gone on for another one of its process.
 func (w *walker) relative(l *link, before *group) string {
-	if before.cause == BlockDevice && len(l.pieces) > 0 {
+	by := before.parts[0].By
+	switch {
+	case len(l.pieces) == 0:
+	case before.cause == BlockDevice:
 		return "whose worker " + w.m.whoTask(l.pieces[0].task).Name
+	case by != nil && by.Kind == KindTask && before.byOne():
+		if did := l.mostly(); did != by.TID && w.m.pidOf(did) == by.PID {
+			return "whose thread " + w.m.whoTask(did).Name
+		}
 	}
 	return "which"
+}
+
+// mostly is the task that took most of the time of a link.
+func (l *link) mostly() (tid int) {
+	ns := map[int]uint64{}
+	for i := range l.pieces {
+		if p := &l.pieces[i]; p.cause == l.cause {
+			ns[p.task] += p.to - p.from
+			if n := ns[p.task]; n > ns[tid] || n == ns[tid] && p.task < tid {
+				tid = p.task
+			}
+		}
+	}
+	return tid
 }
 
 // encloses reports whether a cause is something that a task does itself, in which it may

@@ -1,5 +1,7 @@
 package explain
 
+import "strings"
+
 // Cause is what time was spent on.
 type Cause string
 
@@ -187,7 +189,7 @@ func (w *Who) Called() string {
 	switch {
 	case w.Title == "":
 		return w.Comm
-	case threadID(w.TID) == w.PID || w.Comm == "":
+	case threadID(w.TID) == w.PID || w.Comm == "" || strings.HasPrefix(w.Title, w.Comm+" of "):
 		return w.Title
 	}
 	return w.Comm + " of " + w.Title

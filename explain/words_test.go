@@ -78,3 +78,20 @@ func readDocs(t *testing.T) string {
 	assert.NilError(t, err)
 	return string(data)
 }
+
+// TestCalled: a task is called by the title of its process, and threads by their own names, each once.
+func TestCalled(t *testing.T) {
+	for _, c := range []struct {
+		who  Who
+		want string
+	}{
+		{Who{TID: 7, PID: 7, Comm: "perl"}, "perl"},
+		{Who{TID: 7, PID: 7, Comm: "postgres", Title: "postgres: checkpointer"}, "postgres: checkpointer"},
+		{Who{TID: 8, PID: 7, Comm: "GC Thread#1", Title: "app.jar"}, "GC Thread#1 of app.jar"},
+		{Who{TID: 8, PID: 7, Comm: "server", Title: "server of main.js"}, "server of main.js"},
+		{Who{TID: 8, PID: 7, Comm: "serve", Title: "server of main.js"}, "serve of server of main.js"},
+	} {
+		got := c.who.Called()
+		assert.Check(t, got == c.want, "%q, want %q", got, c.want)
+	}
+}
