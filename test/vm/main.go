@@ -137,7 +137,7 @@ func parseFlags(args []string) (*options, error) {
 	packages := fs.String("packages", guestTests, "comma-separated packages whose tests run in the guests")
 	fs.StringVar(&opts.run, "run", "", "run only tests that match this pattern, as go test -run")
 	fs.IntVar(&opts.jobs, "j", runtime.NumCPU(), "guests at once; each keeps one CPU busy")
-	fs.DurationVar(&opts.timeout, "timeout", 15*time.Minute, "time limit of the tests in one guest")
+	fs.DurationVar(&opts.timeout, "timeout", 22*time.Minute, "time limit of the tests in one guest")
 	fs.IntVar(&opts.memory, "memory", 768, "MiB of memory of a guest")
 	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is: a number, of which the last three bits count")
 	fs.BoolVar(&opts.record, "record", false, "write what came out into "+recordFile+" and "+pageFile)

@@ -184,8 +184,8 @@ func printDetails(w io.Writer, r *result, all bool) {
 func printFailures(w io.Writer, r *result) {
 	if r.failure != "" {
 		for _, test := range slices.Sorted(maps.Keys(r.counts.told)) {
-			text := strings.Join(r.counts.told[test], "\n")
-			section(w, r.target.name+": "+test, []byte(text), failedTail)
+			lines := slices.DeleteFunc(slices.Clone(r.counts.told[test]), isLog)
+			section(w, r.target.name+": "+test, []byte(strings.Join(lines, "\n")), failedTail)
 		}
 		fmt.Fprintf(w, "\n%s: FAILED: %s\n", r.target.name, r.failure)
 	}
@@ -193,6 +193,9 @@ func printFailures(w io.Writer, r *result) {
 		fmt.Fprintf(w, "%s: %s\n", r.target.name, s)
 	}
 }
+
+// isLog reports whether a line is one of a daemon's log, which is in the whole logs.
+func isLog(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), `{"level":`) }
 
 // section prints the last lines of a log; with 0, all.
 func section(w io.Writer, title string, log []byte, lines int) {

@@ -50,7 +50,7 @@ FAIL
 // What failed stands at the end, whatever passed after it.
 func TestPrintFailures(t *testing.T) {
 	c := count([]byte("=== RUN   TestA\n--- PASS: TestA (0.01s)\n=== RUN   TestB\n=== RUN   TestB/sub\r\n" +
-		"    b_test.go:7: wrong\n--- FAIL: TestB (0.00s)\n    --- FAIL: TestB/sub (0.00s)\n=== RUN   TestC\n--- PASS: TestC (0.01s)\n" +
+		"    b_test.go:7: wrong\n        {\"level\":\"info\"}\n--- FAIL: TestB (0.00s)\n    --- FAIL: TestB/sub (0.00s)\n=== RUN   TestC\n--- PASS: TestC (0.01s)\n" +
 		"=== RUN   TestD\n    d_test.go:8: fine until here\n"))
 	var printed strings.Builder
 	printFailures(&printed, &result{target: target{name: "6.1"}, counts: c, failure: "the tests ended early", said: []string{"not booted again"}})
