@@ -233,8 +233,12 @@ func (l *look) python(t *task) bool {
 	return false
 }
 
-// leastRetries is how many sleeps make a loop.
-const leastRetries = 4
+// leastRetries is how many sleeps make a loop; of those that are ever longer, the last is so
+// many times as long as the first.
+const (
+	leastRetries  = 4
+	backOffGrowth = 4
+)
 
 // sleepCalls are system calls in which a program waits for a time of its choice.
 var sleepCalls = map[string]bool{
@@ -242,28 +246,70 @@ var sleepCalls = map[string]bool{
 	"epoll_wait": true, "epoll_pwait": true, "epoll_pwait2": true, "rt_sigtimedwait": true, "semtimedop": true,
 }
 
-// retryLoop: it slept again and again, each time until a timer of its own.
+// retryLoop: it slept again and again, each time until a timer of its own; or one of its sleeps
+// is the slow one, and those before it were ever longer.
 func (l *look) retryLoop() *finding {
 	t := l.slow()
 	if t == nil || l.outlier.Track == "trigger" { // its time is not of one operation
 		return nil
 	}
-	x := l.timedSeries(t, func(s *segment) bool {
-		if l.seriesEnd(t, s) != nil {
-			return false // it was woken in the end
-		}
-		if s.futex.Known() {
-			return s.futex.Timed()
-		}
-		nr, name := t.callAt(s)
-		if name == "" {
-			name = l.m.syscall(nr)
-		}
-		return sleepCalls[name]
-	})
-	if x.count < leastRetries || !l.most(x.ns) || x.longest*10 > x.ns*6 {
+	x := l.timedSeries(t, func(s *segment) bool { return l.ownSleep(t, s) })
+	if x.count >= leastRetries && l.most(x.ns) && x.longest*10 <= x.ns*6 {
+		return &finding{confidence: Inferred, why: fmt.Sprintf("it slept %d times until a timer, %s to %s, %s in all",
+			x.count, duration(int64(x.least)), duration(int64(x.longest)), duration(int64(x.ns)))}
+	}
+	return l.backOff(t)
+}
+
+// ownSleep reports whether a wait is for a time that the program chose, and nobody ended it.
+func (l *look) ownSleep(t *task, s *segment) bool {
+	if l.seriesEnd(t, s) != nil {
+		return false // it was woken in the end
+	}
+	if s.futex.Known() {
+		return s.futex.Timed()
+	}
+	nr, name := t.callAt(s)
+	if name == "" {
+		name = l.m.syscall(nr)
+	}
+	return sleepCalls[name]
+}
+
+// backOff: the slow sleep is the last of some, each of which was at least about as long as the
+// one before, with next to no work between them.
+func (l *look) backOff(t *task) *finding {
+	if l.outlier.Track != "offcpu" || l.r.Blame.Cause != Timer || !l.most(uint64(l.r.Blame.NS)) {
 		return nil
 	}
-	return &finding{confidence: Inferred, why: fmt.Sprintf("it slept %d times until a timer, %s to %s, %s in all",
-		x.count, duration(int64(x.least)), duration(int64(x.longest)), duration(int64(x.ns)))}
+	from, to := l.span()
+	i := t.segmentAt(from)
+	for i < len(t.segments) && t.segments[i].state != blocked && t.segments[i].from < to {
+		i++
+	}
+	if i == len(t.segments) || t.segments[i].from >= to || !l.ownSleep(t, &t.segments[i]) {
+		return nil
+	}
+	last := t.segments[i].to - t.segments[i].from
+	first, count, between := last, 1, uint64(0)
+	for i--; i >= 0 && l.spend(); i-- {
+		s := &t.segments[i]
+		ns := s.to - s.from
+		if s.state == running {
+			between += ns
+		}
+		if s.state == running || s.state == runnable {
+			continue
+		}
+		if !s.byTimer() || !l.ownSleep(t, s) || ns*4 > first*5 || between > ns {
+			break
+		}
+		first, between = ns, 0
+		count++
+	}
+	if count <= leastRetries || last < first*backOffGrowth {
+		return nil
+	}
+	return &finding{confidence: Inferred, why: fmt.Sprintf("it slept %d times until a timer, ever longer, %s to %s, and did next to nothing between",
+		count, duration(int64(first)), duration(int64(last)))}
 }

@@ -30,6 +30,23 @@ func (s *script) timed(from, to uint64, sw trace.Switch) *script {
 		add(to, trace.HrtimerExit, 0, 0, trace.Hrtimer{Hrtimer: 1}).swap(to+10, 0, 0, victim, sleeps(0))
 }
 
+// backedOff: the victim sleeps for so many µs each time, with little work between, and then
+// until the end.
+func backedOff(us ...uint64) func(s *script) {
+	return func(s *script) {
+		at := uint64(900)
+		for _, n := range us {
+			at -= n + 50
+		}
+		s.swap(at-50, 0, 0, victim, sleeps(0))
+		for _, n := range us {
+			s.timed(at, at+n, sleeps(230))
+			at += n + 50
+		}
+		s.timed(1000, 11000, sleeps(230))
+	}
+}
+
 // lockHeld: the victim, of a priority, waits for the lock of other, which waits behind hog.
 func lockHeld(prio, hog int, wait trace.Switch) func(s *script) {
 	return func(s *script) {
@@ -254,6 +271,10 @@ var patternCases = []patternCase{
 			s.timed(10100+i*100, 10150+i*100, sleeps(230))
 		}
 	}},
+	{name: "the last of some sleeps that are ever longer", want: RetryLoop, advice: "again and again", sure: Inferred, track: "offcpu", trace: backedOff(40, 40, 80, 160, 160)},
+	{name: "a sleep after short ones with work between", want: "", track: "offcpu", trace: backedOff(10, 11, 9, 10, 10)},
+	{name: "a sleep after some that are not ever longer", want: "", track: "offcpu", trace: backedOff(200, 100, 200)},
+	{name: "ever longer, but not within one wait", want: "", trace: backedOff(40, 40, 80, 160, 160)},
 	{name: "sleeps in a write", want: "", trace: func(s *script) { // the kernel's own
 		s.swap(500, 0, 0, victim, sleeps(0))
 		for i := range uint64(5) {
