@@ -243,6 +243,14 @@ func TestMemory(t *testing.T) {
 	assert.Check(t, is.Equal(int64(156<<20), HeapLimit(256<<20, 100<<20, 4<<20)))
 	assert.Check(t, is.Equal(int64(leastHeap), HeapLimit(256<<20, 1<<30, 0)))
 	assert.Check(t, is.Equal(int64(leastHeap+256<<20), HeapLimit(256<<20, 160<<20, 128<<20)))
+
+	assert.Check(t, is.Equal(int64(0), MemoryLimit(0, 1<<40, 1<<30)))
+	assert.Check(t, is.Equal(int64(64<<20), MemoryLimit(64<<20, 1<<40, 1<<30)))
+	assert.Check(t, is.Equal(int64(256<<20), MemoryLimit(AutoMemory, 25<<20, 4<<20)))
+	const rings, tables = 64 * 2 << 20, 20 << 20 // of 64 CPUs
+	auto := MemoryLimit(AutoMemory, rings+tables, rings)
+	assert.Check(t, is.Equal(int64(468<<20), auto))
+	assert.Check(t, is.Equal(auto-rings-tables, HeapLimit(auto, rings+tables, rings)), "nothing to warn of")
 }
 
 // TestPrograms: what the programs cost is in the sample, adds up to the true cost, says

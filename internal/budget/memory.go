@@ -5,6 +5,22 @@ import "time"
 // Least heap that the daemon gets, whatever its maps take, without the history.
 const leastHeap = 64 << 20
 
+// AutoMemory, as a configured limit, is what MemoryLimit makes of it.
+const AutoMemory = -1
+
+// usualMemory is enough where the recorder's rings are those of a machine with few CPUs.
+const usualMemory = 256 << 20
+
+// MemoryLimit is the budget in bytes for what is configured; 0: none. With AutoMemory it is
+// 256 MiB, or what the maps and the least heap take: with many CPUs, or few that are so busy
+// that the rings grow, the usual would drop caches all the time, and free little.
+func MemoryLimit(configured, maps, rings int64) int64 {
+	if configured != AutoMemory {
+		return configured
+	}
+	return max(usualMemory, maps+leastHeap+2*rings)
+}
+
 // HeapLimit is the limit of the daemon's heap in bytes: what the maps of the kernel side, of
 // which rings are those of the recorder, leave of a budget. The heap has room for the history
 // that is read from the rings, and for a snapshot of it, in any case: the collector would run

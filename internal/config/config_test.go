@@ -12,6 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/internal/budget"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -77,7 +78,7 @@ func TestDefaults(t *testing.T) {
 				"app.kubernetes.io/version", "app", "k8s-app", "com.docker.compose.project", "com.docker.compose.service",
 			},
 		},
-		Budget: Budget{CPU: 0.01, Softirqs: 0.002, Memory: 256 << 20},
+		Budget: Budget{CPU: 0.01, Softirqs: 0.002, Memory: budget.AutoMemory},
 		Upload: Upload{
 			KnownHosts: "/etc/ssh/ssh_known_hosts", S3: UploadS3{Endpoint: "https://s3.amazonaws.com"},
 			Spool: "/var/lib/tailcam/spool", Quota: 1 << 30, Age: 7 * 24 * time.Hour, // Redact nil: off
@@ -233,7 +234,7 @@ func TestBadFile(t *testing.T) {
 		{"budget: {cpu: -1%}", `f:1:15: budget.cpu "-1%" is too small; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
 		{"budget: {cpu: [1%]}", `f:1:15: budget.cpu has the wrong type; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
 		{"budget: {cpu: true}", `f:1:15: budget.cpu has the wrong type; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
-		{"budget: {memory: 1MiB}", `f:1:18: budget.memory "1MiB" is too small; allowed: off, or a size from 64MiB to 1TiB, such as 64MiB`},
+		{"budget: {memory: 1MiB}", `f:1:18: budget.memory "1MiB" is too small; allowed: auto, off, or a size from 64MiB to 1TiB, such as 64MiB`},
 		{"metrics: {listen: localhost, web_config: 5}", `f:1:19: metrics.listen "localhost" is not an address; allowed: HOST:PORT, or unix: and a path` +
 			"\nf:1:42: metrics.web_config has the wrong type; allowed: a path"},
 		{"metrics: {listen: 'localhost:http'}", `f:1:19: metrics.listen "localhost:http" has no port from 0 to 65535; allowed: HOST:PORT, or unix: and a path`},
@@ -282,11 +283,12 @@ func TestBadFile(t *testing.T) {
 // TestBudget: shares of all CPUs, and the ways to have no budget.
 func TestBudget(t *testing.T) {
 	for yaml, want := range map[string]Budget{
-		"{cpu: 2.5%}":                            {CPU: 0.025, Softirqs: 0.002, Memory: 256 << 20},
-		"{cpu: '100 %'}":                         {CPU: 1, Softirqs: 0.002, Memory: 256 << 20},
+		"{cpu: 2.5%}":                            {CPU: 0.025, Softirqs: 0.002, Memory: budget.AutoMemory},
+		"{cpu: '100 %'}":                         {CPU: 1, Softirqs: 0.002, Memory: budget.AutoMemory},
 		"{cpu: off, softirqs: off, memory: off}": {},
 		"{cpu: 0, softirqs: 0, memory: 0}":       {},
 		"{memory: 1GiB, softirqs: 1%}":           {CPU: 0.01, Softirqs: 0.01, Memory: 1 << 30},
+		"{memory: auto}":                         {CPU: 0.01, Softirqs: 0.002, Memory: budget.AutoMemory},
 	} {
 		write(t, "budget: "+yaml)
 		got, err := load(t, "f")

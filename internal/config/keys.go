@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tailcam/tailcam/internal/accounts"
+	"github.com/tailcam/tailcam/internal/budget"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -151,8 +152,8 @@ func keys() []key {
 			0.0001, 1, func(c *Config) *float64 { return &c.Budget.CPU }),
 		percentage("budget.softirqs", "0.2%", "`share` that the hooks of softirqs may use; off: no limit of their own",
 			0.0001, 1, func(c *Config) *float64 { return &c.Budget.Softirqs }),
-		orOff(byteCount("budget.memory", "256MiB", "`size` of the memory that tailcam may use; off: no limit",
-			64<<20, 1<<40, func(c *Config) *int64 { return &c.Budget.Memory })),
+		orAuto(orOff(byteCount("budget.memory", "auto", "`size` of the memory that tailcam may use; auto: 256MiB, or more if the recorder needs it; off: no limit",
+			64<<20, 1<<40, func(c *Config) *int64 { return &c.Budget.Memory })), func(c *Config) { c.Budget.Memory = budget.AutoMemory }),
 		unset(text("metrics.listen", "", "`address` to serve Prometheus metrics on; empty: none",
 			"HOST:PORT, or unix: and a path", setListen(func(c *Config) *string { return &c.Metrics.Listen }))),
 		path("metrics.web_config", "web configuration `file` of Prometheus exporters, for TLS and basic authentication",
@@ -326,6 +327,20 @@ func orOff(k key) key {
 	k.allowed = "off, or " + k.allowed
 	k.set = func(c *Config, v []string) string {
 		if v[0] == "off" || v[0] == "0" {
+			return ""
+		}
+		return within(c, v)
+	}
+	return k
+}
+
+// orAuto also allows auto.
+func orAuto(k key, choose func(*Config)) key {
+	within := k.set
+	k.allowed = "auto, " + k.allowed
+	k.set = func(c *Config, v []string) string {
+		if v[0] == "auto" {
+			choose(c)
 			return ""
 		}
 		return within(c, v)

@@ -118,21 +118,25 @@ func (c *cost) heldRules() (names []string) {
 // openBudget sets the heap limit and measures the first prices.
 func (d *daemon) openBudget() error {
 	c := &d.cost
-	c.controller.CPU, c.memory.Limit = d.cfg.Budget.CPU, d.cfg.Budget.Memory
+	c.controller.CPU = d.cfg.Budget.CPU
 	c.gate.Limit = d.cfg.Budget.Softirqs
 	c.meter = budget.NewMeter(true)
 	c.maps, c.rings = d.mapBytes(), d.ringBytes()
-	d.limitHeap(c.memory.Limit)
+	d.limitHeap(d.cfg.Budget.Memory)
 	return nil
 }
 
-// limitHeap limits the heap of this process to what the maps leave of a budget; 0: none.
-func (d *daemon) limitHeap(memory int64) {
+// limitHeap limits memory as configured, and with it the heap of this process to what the maps leave.
+func (d *daemon) limitHeap(configured int64) {
+	maps, rings := d.mapBytes(), d.ringBytes()
+	memory := budget.MemoryLimit(configured, maps, rings)
+	d.cost.mu.Lock()
+	d.cost.memory.Limit = memory
+	d.cost.mu.Unlock()
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	maps := d.mapBytes()
-	limit := budget.HeapLimit(memory, maps, d.ringBytes())
+	limit := budget.HeapLimit(memory, maps, rings)
 	if limit <= 0 {
 		debug.SetMemoryLimit(math.MaxInt64)
 		return
@@ -335,6 +339,7 @@ func (d *daemon) checkMemory(at time.Duration) {
 	}
 	c.mu.Lock()
 	c.used, c.maps, c.rings = used, maps, d.ringBytes()
+	c.memory.Limit = budget.MemoryLimit(d.now.Load().Budget.Memory, maps, c.rings)
 	drop := c.memory.Step(at, used)
 	c.mu.Unlock()
 	if !drop {
