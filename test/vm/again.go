@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/test/support/disturbance"
+	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
 const (
@@ -25,7 +26,7 @@ type witness interface {
 }
 
 // again boots guests once more, one by one, whose tests failed while the
-// machine was disturbed, and runs only these tests. The rules are those of
+// machine was disturbed or the guest stood still, and runs only these tests. The rules are those of
 // test/support/report.
 func again(ctx context.Context, d dirs, p map[*arch]*payload, opts *options, machine witness, results []*result) {
 	for _, r := range results {
@@ -58,7 +59,7 @@ func (r *result) again(machine witness, all []*result, boot func(tests []string,
 		failed := last.counts.failures
 		for _, test := range failed {
 			account := machine.Between(last.clock.spans[test])
-			why := disturbance.Excuse(account, beside)
+			why := cmp.Or(disturbance.Excuse(account, beside), last.counts.stoodStill(test))
 			if why == "" {
 				r.say(fmt.Sprintf("%s failed while the machine was calm (%s)", test, account))
 				return
@@ -80,6 +81,14 @@ func (r *result) again(machine witness, all []*result, boot func(tests []string,
 		}
 	}
 	r.say("not booted again: that is enough")
+}
+
+// stoodStill says how the guest stood still while a test ran; empty: it did not.
+func (c *counts) stoodStill(test string) string {
+	if how := c.still[test]; how != "" {
+		return boot.StoodStill + how
+	}
+	return ""
 }
 
 func sameTests(a, b []string) bool {

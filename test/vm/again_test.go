@@ -41,6 +41,7 @@ const (
 	twoFail = "=== RUN   TestA\n--- FAIL: TestA (0.1s)\n=== RUN   TestB\n--- PASS: TestB (0.1s)\n=== RUN   TestC\n--- FAIL: TestC (1.0s)\nFAIL\n"
 	oneMore = "=== RUN   TestA\n--- PASS: TestA (0.1s)\n=== RUN   TestC\n--- FAIL: TestC (1.0s)\nFAIL\n"
 	bothOK  = "=== RUN   TestA\n--- PASS: TestA (0.1s)\n=== RUN   TestC\n--- PASS: TestC (1.0s)\nPASS\n"
+	still   = "=== RUN   TestA\nthe guest stood still: CPU 1 let a timer wait\n--- FAIL: TestA (0.1s)\n=== RUN   TestB\n--- PASS: TestB (0.1s)\nFAIL\n"
 	lastOK  = "=== RUN   TestC\n--- PASS: TestC (1.0s)\nPASS\n"
 )
 
@@ -65,6 +66,10 @@ func TestAgain(t *testing.T) {
 		"passes alone": {
 			guest(twoFail, boot.Failed), []disturbance.Account{disturbed}, false, []*result{guest(bothOK, boot.Passed)},
 			[]string{"TestA TestC"}, "", "TestA, TestC passed alone",
+		},
+		"stood still": {
+			guest(still, boot.Failed), []disturbance.Account{quiet}, false, []*result{guest("=== RUN   TestA\n--- PASS: TestA (0.1s)\n", boot.Passed)},
+			[]string{"TestA"}, "", "TestA failed while the guest stood still: CPU 1 let a timer wait\nTestA passed alone",
 		},
 		"full, alone": {
 			guest(twoFail, boot.Failed), []disturbance.Account{full}, false, nil, nil,

@@ -7,8 +7,9 @@
 //	go run ./test/vm -turn 7              # half of those of CI: the same number, the same half
 //	go run ./test/vm -record              # the whole matrix, and docs/kernels.md of it
 //
-// Tests that failed while the host was disturbed run again in a guest of their
-// own, at most twice, by the rules of test/support/report; the table says so.
+// Tests that failed while the host was disturbed, or while the guest stood still
+// by its own timers, run again in a guest of their own, at most twice, by the
+// rules of test/support/report; the table says so.
 //
 // It needs no root. Kernels are downloaded with apt once, and kept below
 // out/vm with the logs of the last run.

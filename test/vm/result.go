@@ -30,6 +30,7 @@ type counts struct {
 	passed, failed   int
 	passes, failures []string            // their names
 	told             map[string][]string // what each that failed has printed
+	still            map[string]string   // how the guest stood still while a test ran
 	skipped          []skip
 	facts            map[string]fact
 	unfinished       string // test that ran when the guest ended
@@ -51,7 +52,7 @@ var (
 
 // count reads the output of go test -v.
 func count(log []byte) counts {
-	c := counts{facts: map[string]fact{}, told: map[string][]string{}}
+	c := counts{facts: map[string]fact{}, told: map[string][]string{}, still: map[string]string{}}
 	said := map[string]string{} // last message of each test
 	now := ""
 	var lines []string // of the top-level test that runs
@@ -63,6 +64,8 @@ func count(log []byte) counts {
 			if top, _, _ := strings.Cut(now, "/"); top != c.unfinished {
 				c.unfinished, lines = top, []string{line}
 			}
+		} else if _, how, ok := strings.Cut(line, boot.StoodStill); ok {
+			c.still[c.unfinished] = how
 		} else if m := message.FindStringSubmatch(line); m != nil {
 			said[now] = m[1]
 			if name, value, why, ok := boot.ParseFact(m[1]); ok {

@@ -15,6 +15,10 @@ const (
 	LockupComm     = "tc-lockup"
 )
 
+// StoodStill begins the line that a guest prints when a CPU has let timers wait for seconds, as
+// emulated ones do at times.
+const StoodStill = "the guest stood still: "
+
 // ExitPort is the I/O port of QEMU's isa-debug-exit device, on x86.
 const ExitPort = 0xf4
 
