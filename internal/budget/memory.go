@@ -5,7 +5,7 @@ import "time"
 // Least heap that the daemon gets, whatever its maps take, without the history.
 const leastHeap = 64 << 20
 
-// AutoMemory, as a configured limit, is what MemoryLimit makes of it.
+// AutoMemory as the configured limit leaves it to MemoryLimit.
 const AutoMemory = -1
 
 // usualMemory is enough where the recorder's rings are those of a machine with few CPUs.
