@@ -146,8 +146,12 @@ func isFileLock(call string) bool { return call == "flock" || call == "fcntl" ||
 // isLock reports whether somebody holds what is waited for.
 func (w wait) isLock() bool { return w == waitMutex || w == waitPIMutex || w >= waitKernelMutex }
 
-// burstLimit is how long one system call may take to wake all who wait.
-const burstLimit = 1_000_000
+// How long one system call may take to wake all who wait, and from one to the next where the
+// value is 0: threads of Go wait so, and one may wake some others one after the other.
+const (
+	burstLimit = 1_000_000
+	tightLimit = 30_000
+)
 
 // futexKind returns what a futex is used for, and how that is known. Values are those of
 // glibc: a mutex with waiters is 2, a rwlock that is held 3, a thread's is its id until it
@@ -177,10 +181,10 @@ func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 		return waitCondition, byFutexOperation
 	case x.Op() == trace.FutexWaitBitset:
 		return waitNotify, byFutexOperation
-	case x.Value() == 0: // a note of Go's runtime, of which one thread may wake several at once
-		return waitParked, byFutexOperation
 	case burst:
 		return waitBarrier, byFutexOperation
+	case x.Value() == 0:
+		return waitParked, byFutexOperation
 	}
 	return waitFutex, byRecords
 }
@@ -191,9 +195,10 @@ func (c *cpu) noteBurst(ev *trace.Event, s *segment) {
 		return
 	}
 	b := &c.burst
-	if b.count == nil || b.tid != ev.TID || ev.Time-b.at > burstLimit {
+	if b.count == nil || b.tid != ev.TID || ev.Time-b.at > burstLimit || s.futex.Op() == trace.FutexWait && s.futex.Value() == 0 && ev.Time-b.last > tightLimit {
 		b.tid, b.at, b.count = ev.TID, ev.Time, new(int)
 	}
+	b.last = ev.Time
 	*b.count++
 	s.wake.burst = b.count
 }

@@ -24,6 +24,7 @@ func TestFutexes(t *testing.T) {
 		cause      Cause
 		confidence Confidence
 		unfinished bool
+		later      bool // the third is woken, too, but not at once
 	}{
 		{name: "mutex", wait: waitsFor(trace.FutexWait, 2, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
 		{name: "mutex of a bitset", wait: waitsFor(trace.FutexWaitBitset, 2, false), says: "a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
@@ -34,7 +35,8 @@ func TestFutexes(t *testing.T) {
 		{name: "join, by the value", wait: waitsFor(trace.FutexWaitBitset, 4000, true), says: "waiting for other 2 to end", kind: "join", cause: Task, confidence: Inferred},
 		{name: "barrier", wait: waitsFor(trace.FutexWait, 1, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
 		{name: "parked", wait: waitsFor(trace.FutexWait, 0, false), says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
-		{name: "parked, and another one woken with it", wait: waitsFor(trace.FutexWait, 0, false), both: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
+		{name: "the first round of a barrier", wait: waitsFor(trace.FutexWait, 0, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
+		{name: "parked, and another one woken after it", wait: waitsFor(trace.FutexWait, 0, false), later: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
 		{name: "a goroutine that waits in a thread of its own", wait: waitsFor(trace.FutexWait, 0, false), both: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Seen,
 			user: []string{"runtime.futex.abi0+0x23 (server)", "runtime.notesleep+0x87 (server)", "runtime.mPark", "runtime.stoplockedm+0x73 (server)"}},
 		{name: "a lock of Go's runtime", wait: waitsFor(trace.FutexWait, 3, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Seen,
@@ -81,6 +83,9 @@ func TestFutexes(t *testing.T) {
 			}
 			if c.both {
 				s.wake(11001, 1, other, third, 1)
+			}
+			if c.later {
+				s.wake(11100, 1, other, third, 1)
 			}
 			if c.ends {
 				s.swap(11050, 1, other, 0, trace.Switch{PrevState: taskDead})

@@ -252,11 +252,11 @@ type packet struct {
 	sender int
 }
 
-// burst is the wake-ups by one task at about one time.
+// burst is the wake-ups by one task at about one time: the first and the last of them.
 type burst struct {
-	tid   int
-	at    uint64
-	count *int
+	tid      int
+	at, last uint64
+	count    *int
 }
 
 // model is the part of a trace within [from, to].
