@@ -2,9 +2,10 @@ package guest
 
 import (
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,26 +22,30 @@ const (
 	stillFor = 10 * time.Second
 )
 
-// watchTimers says when a CPU has let a timer wait: what failed meanwhile may run again, as
-// nothing that tests start gets on without timers.
-func watchTimers() {
-	if os.Getenv("TAILCAM_GUEST") != "1" || strings.HasSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-idle") {
-		return
-	}
+// watchTimers says when a CPU has let a timer wait, until the end of the test: what failed
+// meanwhile may run again, as no daemon gets on without timers.
+func watchTimers(t *testing.T) {
+	t.Helper()
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		stop.Store(true)
+		all.Wait()
+	})
 	for cpu := range runtime.NumCPU() {
-		go func() {
-			runtime.LockOSThread()
+		all.Go(func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends here
 			if cpus.Keep(cpu) != nil {
 				return
 			}
 			nap := unix.NsecToTimespec(shortNap.Nanoseconds())
-			for {
+			for !stop.Load() {
 				start := linux.Monotonic()
 				_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &nap, nil) // however it ends
 				if took := time.Duration(linux.Monotonic() - start); took > stillFor {
 					fmt.Printf("%sCPU %d let a timer of %s wait for %s\n", boot.StoodStill, cpu, shortNap, took)
 				}
 			}
-		}()
+		})
 	}
 }

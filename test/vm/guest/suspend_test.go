@@ -149,6 +149,7 @@ func startDaemon(t *testing.T, rules string, flags ...string) *guestDaemon {
 		"--snapshots-dir", d.snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%",
 	}, flags...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = d.log, d.log, []string{"PATH=/bin"}
+	watchTimers(t)
 	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		assert.Check(t, cmd.Process.Signal(unix.SIGTERM))

@@ -46,7 +46,6 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == sequence.Verb {
 		os.Exit(sequence.Main(os.Args[2:]))
 	}
-	watchTimers()
 	os.Exit(m.Run())
 }
 
