@@ -18,8 +18,11 @@ func MemoryLimit(configured, maps, rings int64) int64 {
 	if configured != AutoMemory {
 		return configured
 	}
-	return max(usualMemory, maps+leastHeap+2*rings)
+	return max(usualMemory, maps+heapFor(rings))
 }
+
+// heapFor is the heap that the daemon gets in any case, in bytes.
+func heapFor(rings int64) int64 { return leastHeap + 2*rings }
 
 // HeapLimit is the limit of the daemon's heap in bytes: what the maps of the kernel side, of
 // which rings are those of the recorder, leave of a budget. The heap has room for the history
@@ -29,7 +32,7 @@ func HeapLimit(memory, maps, rings int64) int64 {
 	if memory <= 0 {
 		return 0
 	}
-	return max(memory-maps, leastHeap+2*rings)
+	return max(memory-maps, heapFor(rings))
 }
 
 // Memory decides when caches are dropped. It is not safe for concurrent use.
