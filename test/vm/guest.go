@@ -87,16 +87,15 @@ func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *op
 			"PATH=/bin", "HOME=/root", "TMPDIR=/tmp", "GOTRACEBACK=all",
 		},
 	}
-	var args []string
-	if r.target.run != "" && opts.run == "" {
-		args = append(args, "-test.run="+r.target.run)
-	}
-	if r.target.short {
-		args = append(args, "-test.skip="+longTests)
-	}
 	cfg.Tests = slices.Clone(cfg.Tests)
 	for i := range cfg.Tests {
-		cfg.Tests[i].Args = slices.Concat(cfg.Tests[i].Args, args)
+		run := r.target.run
+		if r.target.share != nil && len(p.names[i]) > 0 {
+			run = r.target.share.of(p.names[i])
+		}
+		if run != "" && opts.run == "" {
+			cfg.Tests[i].Args = append(slices.Clip(cfg.Tests[i].Args), "-test.run="+run)
+		}
 	}
 	for _, m := range k.Modules {
 		if w := wanted(m.Name); !w.byTest {

@@ -140,7 +140,7 @@ func parseFlags(args []string) (*options, error) {
 	fs.IntVar(&opts.jobs, "j", runtime.NumCPU(), "guests at once; each keeps one CPU busy")
 	fs.DurationVar(&opts.timeout, "timeout", 22*time.Minute, "time limit of the tests in one guest")
 	fs.IntVar(&opts.memory, "memory", 768, "MiB of memory of a guest")
-	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is: a number, of which the last three bits count")
+	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is, each with a half of the tests: a number, of which the last four bits count")
 	fs.BoolVar(&opts.record, "record", false, "write what came out into "+recordFile+" and "+pageFile)
 	fs.BoolVar(&opts.page, "page", false, "only write "+pageFile+" anew, from "+recordFile)
 	fs.BoolVar(&opts.verbose, "v", false, "print the test output of every guest, not of the failed ones only")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -19,6 +20,7 @@ type payload struct {
 	files map[string]string // executables: guest path to host path
 	trees map[string]string // directories: guest path to host path
 	tests []boot.Test
+	names [][]string // of the tests of each, in their order; empty for another architecture's
 }
 
 // tailcam is where tests find the program itself.
@@ -110,7 +112,15 @@ func (p *payload) addTests(ctx context.Context, d dirs, opts *options, pkg strin
 	if opts.run != "" {
 		test.Args = append(test.Args, "-test.run="+opts.run)
 	}
-	p.tests = append(p.tests, test)
+	var names []string
+	if p.arch.name == runtime.GOARCH {
+		list, err := output(ctx, d.root, bin, "-test.list=.")
+		if err != nil {
+			return err
+		}
+		names = strings.Fields(list)
+	}
+	p.tests, p.names = append(p.tests, test), append(p.names, names)
 	p.files[test.Path] = bin
 	p.trees[test.Dir] = "" // the directory alone
 	if data := filepath.Join(dir, "testdata"); isDir(data) {

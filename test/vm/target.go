@@ -19,14 +19,13 @@ type target struct {
 	cpus     int            // 0: two
 	qemu     []string       // more arguments of QEMU
 	turn     int            // of turns, when it runs if -turn is given; or everyTurn, noTurn
-	short    bool           // the long tests are left out
+	share    *share         // of the tests, which are what it runs in its turn; nil: all
 }
 
 // A part of the matrix is split in turns, each with a kernel of both versions,
 // one of them real-time.
 const (
 	turns     = 2
-	longTurns = 4 // of those of a kernel, in one of which it runs the long tests, too
 	everyTurn = -1
 	noTurn    = -2 // in the whole matrix only
 )
@@ -58,8 +57,40 @@ var targets = []target{
 	},
 }
 
-// longTests take as long as all the others: of a part of the matrix at most one kernel runs them.
-const longTests = "^Test(Demo|ShippedLoad|Probes)$"
+// share is what one kernel of a turn runs: every second test, of which the other kernel has the
+// others, and a long one or none.
+type share struct {
+	odd  bool
+	long string
+}
+
+// longTests take as long as a share of the others. Each turn has one of them, on one kernel.
+var longTests = []string{"TestDemo", "TestShippedLoad", "", ""}
+
+// shareOf returns what the i-th kernel runs in a turn: after 16 turns each has run each test.
+func shareOf(turn, i int) *share {
+	turn /= turns
+	return &share{odd: (turn+i)%2 != 0, long: longTests[(turn/2+2*i)%len(longTests)]}
+}
+
+// of returns a pattern of the tests that are in the share.
+func (s *share) of(tests []string) string {
+	var mine []string
+	odd := false
+	for _, test := range tests {
+		if slices.Contains(longTests, test) {
+			continue
+		}
+		if odd == s.odd {
+			mine = append(mine, test)
+		}
+		odd = !odd
+	}
+	if slices.Contains(tests, s.long) {
+		mine = append(mine, s.long)
+	}
+	return "^(" + strings.Join(mine, "|") + ")$"
+}
 
 // modules are what guests load, dependencies apart. A null_blk device answers
 // each request after 20 ms.
@@ -97,14 +128,16 @@ func names(ts []target) []string {
 }
 
 // pick returns the targets of a comma-separated list; of an empty one, all that
-// run the tests of a pattern and whose turn it is.
+// run the tests of a pattern and whose turn it is, with their shares of the tests.
 func pick(list, run string, turn int) ([]target, error) {
 	if list == "" {
 		picked := slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
 			return run != "" && t.run != "" || turn != everyTurn && t.turn != everyTurn && t.turn != turn%turns
 		})
 		for i := range picked {
-			picked[i].short = turn != everyTurn && turn/turns%longTurns != i
+			if turn != everyTurn && run == "" && picked[i].run == "" {
+				picked[i].share = shareOf(turn, i)
+			}
 		}
 		return picked, nil
 	}

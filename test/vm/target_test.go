@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,11 +41,12 @@ func TestPick(t *testing.T) {
 	assert.Check(t, is.ErrorContains(err, `unknown kernel "5.10": known are 6.1, `), "unknown kernel")
 }
 
-// Every kernel has its turn, and each turn has kernels of both versions and both kinds. Of
-// eight turns one has the long tests of a kernel.
+// Every kernel has its turn, and each turn has kernels of both versions and both kinds, and each
+// test but the long ones. After all turns each kernel has run each test.
 func TestTurns(t *testing.T) {
-	const all = turns * longTurns
-	seen, whole := map[string]int{}, map[string]int{}
+	tests := strings.Fields("TestA TestDemo TestB TestC TestProbes TestD TestE TestShippedLoad TestDemoAlike")
+	all := 2 * turns * len(longTests)
+	seen := map[string]map[string]bool{}
 	for turn := range all {
 		picked, err := pick("", "", turn)
 		assert.NilError(t, err)
@@ -52,23 +54,42 @@ func TestTurns(t *testing.T) {
 		for _, want := range []string{"6.1", "6.12", "-rt", "-idle"} {
 			assert.Check(t, is.Contains(list, want), "turn %d", turn)
 		}
-		for i := range picked {
-			seen[picked[i].name]++
-			if !picked[i].short {
-				whole[picked[i].name]++
+		in, long := map[string]int{}, 0
+		for _, p := range picked {
+			if p.share == nil {
+				assert.Check(t, is.Equal(p.name, "6.12-idle"))
+				continue
+			}
+			pattern := regexp.MustCompile(p.share.of(tests))
+			for _, test := range tests {
+				if !pattern.MatchString(test) {
+					continue
+				}
+				if in[test]++; slices.Contains(longTests, test) {
+					long++
+				}
+				if seen[p.name] == nil {
+					seen[p.name] = map[string]bool{}
+				}
+				seen[p.name][test] = true
+			}
+		}
+		assert.Check(t, is.Equal(long, 1), "turn %d: long tests", turn)
+		for _, test := range tests {
+			if !slices.Contains(longTests, test) {
+				assert.Check(t, is.Equal(in[test], 1), "turn %d: %s", turn, test)
 			}
 		}
 	}
-	for i := range targets {
-		if targets[i].turn == noTurn {
-			continue
+	for _, target := range targets {
+		if target.turn >= 0 {
+			assert.Check(t, is.Len(seen[target.name], len(tests)), "%s: %v", target.name, seen[target.name])
 		}
-		assert.Check(t, seen[targets[i].name] >= longTurns, "%s ran %d times in %d turns", targets[i].name, seen[targets[i].name], all)
-		assert.Check(t, whole[targets[i].name] >= 1, "%s never ran the long tests", targets[i].name)
 	}
 	picked, err := pick("", "TestBTF", 1)
 	assert.NilError(t, err)
 	assert.Check(t, is.DeepEqual(names(picked), []string{"6.1-rt", "6.12"}))
+	assert.Check(t, picked[0].share == nil, "a pattern's tests are shared out")
 }
 
 func TestModuleName(t *testing.T) {
