@@ -30,15 +30,18 @@ const (
 
 // servers is what is known of them: who has connected to whom.
 func servers(known map[int]Sockets) Names {
-	comms := map[int]string{server: "server", thread: "worker", backend: "backend", alice: "alice", bob: "bob", victim: "victim"}
+	comms := map[int]string{server: "server", thread: "worker", backend: "backend", made: "made", madeNext: "made", alice: "alice", bob: "bob", victim: "victim"}
 	calls := map[int]string{recv: "recvfrom", epollWait: "epoll_wait", 202: "futex", 230: "clock_nanosleep", 1: "write"}
 	return Names{
 		Syscall:  func(nr int) string { return calls[nr] },
 		Function: func(uint64) string { return "hrtimer_wakeup" },
 		Task: func(tid int) (TaskInfo, bool) {
 			f := TaskInfo{PID: tid, PPID: 1, Comm: comms[tid]}
-			if tid == thread {
+			switch tid {
+			case thread:
 				f.PID = server
+			case made, madeNext:
+				f.PID = backend
 			}
 			_, there := known[tid]
 			f.Exited = known != nil && tid == alice && !there

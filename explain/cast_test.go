@@ -18,6 +18,9 @@ func (c *cast) follow(t *actor, from, to uint64, depth int) {
 	}
 	c.seen[scene{t, from, to}] = true
 	c.in[t] = true
+	if len(t.truth) > 0 && t.truth[0].From > from {
+		c.follow(t.born, from, min(t.truth[0].From, to), depth+1)
+	}
 	for i := range t.truth {
 		s := &t.truth[i]
 		lo, hi := max(s.From, from), min(s.To, to)

@@ -130,6 +130,9 @@ func (b *backward) step() bool {
 	n := len(b.levels) - 1
 	l := &b.levels[n]
 	x, ok := b.last(l.tid, l.at)
+	if !ok {
+		x, ok = b.made(l)
+	}
 	switch {
 	case !ok || b.w.below > maxBelow || !x.handed && (x.process == b.waiter || slices.Contains(b.w.stack, x.tid)):
 		b.own(l, b.lo)
@@ -154,6 +157,10 @@ func (b *backward) step() bool {
 		b.closeTo(j, x.at)
 		b.levels[j].tid, b.levels[j].target = x.tid, l.process
 		return true
+	}
+	if x.wake == nil {
+		b.own(l, x.at)
+		return b.deeper(l, &x, piece{wait: waitStart, evidence: byMaker})
 	}
 	if n > 0 && b.mayHaveAsked(&b.levels[n-1], x.at, l.end) {
 		b.unseen(l, x.at)
@@ -192,10 +199,24 @@ func (b *backward) push(l *level, x *message) bool {
 		return false
 	}
 	b.own(l, x.at)
-	m := b.w.m
-	p := piece{
-		to: x.at, task: l.tid, cpu: -1, state: "blocked", cause: Task, by: m.whoTask(x.tid), why: x.why, evidence: evidence,
+	return b.deeper(l, x, piece{why: x.why, evidence: evidence})
+}
+
+// made returns the making of a level's thread as a message: it works since then for who made it,
+// or whom that works for.
+func (b *backward) made(l *level) (message, bool) {
+	t := b.w.m.tasks[l.tid]
+	if t == nil || t.maker == 0 || t.born <= b.lo || t.born >= l.at {
+		return message{}, false
 	}
+	process := b.w.process(t.maker)
+	return message{at: t.born, tid: t.maker, process: process, handed: process == l.process}, true
+}
+
+// deeper goes over to who sent a message, for which the level above had a wait like p.
+func (b *backward) deeper(l *level, x *message, p piece) bool {
+	m := b.w.m
+	p.to, p.task, p.cpu, p.state, p.cause, p.by = x.at, l.tid, -1, "blocked", Task, m.whoTask(x.tid)
 	if wk := x.wake; wk != nil {
 		if p.waker = m.whoWoke(wk); wk.ctx != nil && wk.device != "" && wk.device != "lo" {
 			p.cause, p.by = Network, m.whoNetwork(wk.device, x.tid)

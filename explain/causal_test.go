@@ -18,17 +18,33 @@ type talk struct {
 	thread bool // the tasks server and thread are one process
 }
 
-var talkCPUs = map[int]int{victim: 0, server: 1, thread: 2, backend: 3, alice: 4, bob: 5}
+// Threads that the backend makes.
+const (
+	made = 111 + iota
+	madeNext
+)
+
+var talkCPUs = map[int]int{victim: 0, server: 1, thread: 2, backend: 3, alice: 4, bob: 5, made: 6, madeNext: 7}
 
 func (k *talk) add(us uint64, kind trace.Type, cpu, tid int, body any) {
 	k.list = append(k.list, trace.Event{Time: us * 1000, CPU: cpu, Type: kind, TID: tid, Body: body})
 }
 
 func (k *talk) pid(tid int) int {
-	if tid == thread {
+	switch tid {
+	case thread:
 		return server
+	case made, madeNext:
+		return backend
 	}
 	return tid
+}
+
+// start has a task start a thread, which gets its CPU.
+func (k *talk) start(us uint64, by, tid int) {
+	k.add(us, trace.ProcessFork, talkCPUs[by], by, trace.Fork{ParentPID: k.pid(by), ChildTID: tid, ChildPID: k.pid(tid), ChildComm: trace.MakeComm("made")})
+	k.add(us+10, trace.SchedWakeupNew, talkCPUs[by], by, trace.Wake{TID: tid, PID: k.pid(tid), Prio: 120, TargetCPU: talkCPUs[tid]})
+	k.run(us+15, tid)
 }
 
 // run gives a task its CPU.
@@ -279,6 +295,30 @@ func TestCausal(t *testing.T) {
 			k.send(10920, server, thread)
 			k.rest(10930, server, sleeps(epollWait))
 		}},
+		{
+			name: "a pool whose backend starts a thread for each", path: []string{"task server", "task made", "timer hrtimer_wakeup"},
+			sockets: map[int]Sockets{server: {Listens: true, Accepted: 2, Opened: 2}, backend: {Listens: true, Accepted: 2}, bob: {Opened: 1}, victim: {Opened: 1}},
+			not:     []int{alice}, sure: Guess, trace: func(k *talk) {
+				k.tick(400, bob)
+				k.send(410, bob, server)
+				k.rest(415, bob, sleeps(recv))
+				proxied(k, 420)
+				k.start(430, backend, made)
+				k.rest(450, made, sleeps(230))
+				k.rest(455, backend, sleeps(recv))
+				k.rest(2050, server, sleeps(epollWait))
+				k.tick(10490, made)
+				k.send(10500, made, server) // the reply to bob's query
+				k.rest(10505, made, sleeps(230))
+				k.send(10510, server, bob)
+				k.rest(10515, bob, sleeps(230))
+				k.send(10520, server, backend) // the victim's
+				k.rest(10530, server, sleeps(epollWait))
+				k.start(10550, backend, madeNext)
+				k.rest(10570, backend, sleeps(recv))
+				k.send(10900, madeNext, server)
+			},
+		},
 		{name: "a server that waits for one at a time", call: recv, path: []string{"task server", "task bob", "timer hrtimer_wakeup"}, sure: Seen, trace: func(k *talk) {
 			k.rest(2050, server, sleeps(recv))
 			for at := uint64(3000); at < 10500; at += 1000 {

@@ -255,6 +255,8 @@ func taskWords(k wait, name, why string) string {
 		return "waiting" + withSpace(why) + " for " + name
 	case waitJoin:
 		return "waiting for " + name + " to end"
+	case waitStart:
+		return "waiting until " + name + " started it"
 	case waitBarrier:
 		return "waiting at a barrier until " + name + " came"
 	case waitSemaphore:

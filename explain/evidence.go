@@ -52,6 +52,7 @@ const (
 	byOneOfMessages
 	byUnseenMessage
 	byDriver
+	byMaker
 )
 
 // evidences says how sure each is, and why.
@@ -96,6 +97,7 @@ var evidences = [...]struct {
 	byOneOfMessages:  {Guess, "it had several messages, and for which one it went on is not recorded"},
 	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
 	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
+	byMaker:          {Inferred, "it started the task, and what it did before may not have been for that"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

@@ -16,6 +16,7 @@ const (
 	waitCondition
 	waitNotify
 	waitJoin
+	waitStart
 	waitBarrier
 	waitSemaphore
 	waitParked
@@ -62,6 +63,7 @@ var waits = [...]struct{ name, words string }{
 	waitCondition:   {"condition", "on a condition variable"},
 	waitNotify:      {"condition_or_semaphore", "on a condition variable or a semaphore"},
 	waitJoin:        {"join", "for the end of a thread"},
+	waitStart:       {"start", "to be started"},
 	waitBarrier:     {"barrier", "at a barrier"},
 	waitSemaphore:   {"semaphore", "on a semaphore"},
 	waitParked:      {"parked", "parked in a queue"},

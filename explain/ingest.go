@@ -51,7 +51,7 @@ func (m *model) ingest(ev *trace.Event) {
 		m.ingestMigrate(ev, &b)
 	case trace.Fork:
 		t := m.task(b.ChildTID)
-		t.pid, t.comm, t.born, t.parent = b.ChildPID, b.ChildComm, ev.Time, b.ParentPID
+		t.pid, t.comm, t.born, t.parent, t.maker = b.ChildPID, b.ChildComm, ev.Time, b.ParentPID, ev.TID
 	case trace.Exec:
 		t := m.task(ev.TID)
 		t.pid, t.comm = b.PID, b.Comm

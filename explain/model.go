@@ -96,6 +96,7 @@ type task struct {
 	series      []int32         // see findSeries; nil: not computed
 	born        uint64          // when it was made; 0: not known
 	parent      int             // process that made it then
+	maker       int             // thread of that; 0: not known
 	past        *threadNow      // see model.thread
 	askedPast   int
 }

@@ -131,6 +131,9 @@ type known struct {
 // story is what a task did in a time, as far as is told until horizon.
 func (t *actor) story(from, to, horizon uint64) []known {
 	var out []known
+	if first := t.truth[0].From; first > from && t.born != nil { // what its maker did comes first
+		out = append(out, known{Interval: Interval{from, min(first, to)}, key: taskKey(Task, t.born), below: t.born})
+	}
 	i, _ := slices.BinarySearchFunc(t.truth, from, func(s episode, at uint64) int {
 		if s.To <= at {
 			return -1
@@ -294,7 +297,7 @@ func (s *episode) idle(from, to uint64) (out []Interval) {
 // roots replaces waits for tasks by what those did.
 func (t *actor) roots(from, to, horizon uint64, path []*actor) (out []known) {
 	path = append(path, t)
-	if first := t.truth[0].From; first > from { // it did not exist
+	if first := t.truth[0].From; first > from && t.born == nil { // it did not exist
 		out = append(out, known{Interval: Interval{from, min(first, to)}, key: key{cause: Unexplained}})
 	}
 	for _, k := range t.story(from, to, horizon) {

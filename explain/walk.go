@@ -97,7 +97,7 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 			if s.from > at && i == 0 && len(w.stack) == 1 && w.trackedFromStart(&s) {
 				s.from = at // known from the tracker
 			}
-			out = w.add(out, w.unexplained(tid, at, s.from, w.m.reasonBefore(t, at)))
+			out = w.add(out, w.absent(t, at, s.from))
 			s.from, s.to = max(s.from, at), min(s.to, to)
 			if s.from >= s.to {
 				continue
@@ -110,11 +110,21 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 			at = s.to
 		}
 	}
-	reason := w.m.unknownReason(at)
 	if t := w.m.tasks[tid]; t != nil {
-		reason = w.m.reasonBefore(t, at)
+		return w.add(out, w.absent(t, at, to))
 	}
-	return w.add(out, w.unexplained(tid, at, to, reason))
+	return w.add(out, w.unexplained(tid, at, to, w.m.unknownReason(at)))
+}
+
+// absent explains a time at which a task is in no segment. Before it was made, what its maker
+// did is what was in the way.
+func (w *walker) absent(t *task, from, to uint64) piece {
+	if from >= to || from > t.born || t.maker == 0 {
+		return w.unexplained(t.tid, from, to, w.m.reasonBefore(t, from))
+	}
+	p := piece{from: from, to: to, task: t.tid, cpu: -1, state: "blocked", cause: Task, by: w.m.whoTask(t.maker), wait: waitStart, evidence: byMaker}
+	w.descend(&p, t.maker)
+	return p
 }
 
 // trackedFromStart reports whether the tracker knows the slow task's state since the
