@@ -172,11 +172,14 @@ func TestSpooledWhileDown(t *testing.T) {
 			return nil
 		}
 		opts := &Options{Endpoint: c.URL, Protocol: protocol, Spool: t.TempDir(), Quota: 64 << 20}
-		const n = 3 * queueCapacity
+		n := 3 * queueCapacity
+		if testing.Short() { // the race detector takes 5 ms for each
+			n = queueCapacity + queueCapacity/4
+		}
 		publish := func(e *Exporter, from int) {
 			for i := from; i < from+n; i++ {
-				if i%256 == 0 { // as fast as the disk takes them
-					eventually(t, "memory has room", func() bool { return e.queue.len() < queueCapacity/4 })
+				if i%64 == 0 { // as fast as the disk takes them, also at the end
+					eventually(t, "memory has room", func() bool { return e.queue.len() < 64 })
 				}
 				e.Publish(outlier("a", i))
 			}
