@@ -3,6 +3,7 @@ package accounts
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -63,14 +64,14 @@ func TestThrottledDisk(t *testing.T) {
 }
 
 // loopDisk makes a disk of a file, to which at most four requests go at a time.
-func loopDisk(t *testing.T, size int) string {
+func loopDisk(t *testing.T, size int) (device string, file int) {
 	t.Helper()
 	control := open(t, "/dev/loop-control", unix.O_RDWR)
 	number, err := unix.IoctlRetInt(control, unix.LOOP_CTL_GET_FREE)
 	assert.NilError(t, err)
-	device := fmt.Sprintf("/dev/loop%d", number)
+	device, file = fmt.Sprintf("/dev/loop%d", number), open(t, newFile(t, size), unix.O_RDWR)
 	config := unix.LoopConfig{
-		Fd:   uint32(open(t, newFile(t, size), unix.O_RDWR)),
+		Fd:   uint32(file),
 		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}, // it goes when it is closed
 	}
 	assert.NilError(t, unix.IoctlLoopConfigure(open(t, device, unix.O_RDWR), &config))
@@ -82,7 +83,27 @@ func loopDisk(t *testing.T, size int) string {
 		assert.NilError(t, os.WriteFile(queue+set[0], []byte(set[1]), 0o644))
 	}
 	t.Cleanup(func() { assert.Check(t, os.WriteFile(queue+"nr_requests", before["nr_requests"], 0o644)) })
-	return device
+	return device, file
+}
+
+// asleep is how long do took in ns, and for how long of that the calling thread neither ran nor
+// waited for a CPU.
+func asleep(t *testing.T, do func()) (took, slept uint64) {
+	t.Helper()
+	ranAndWaited := func() uint64 {
+		var ran unix.Timespec
+		assert.Check(t, cmp.Nil(unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ran)))
+		text, err := os.ReadFile("/proc/thread-self/schedstat")
+		assert.Check(t, cmp.Nil(err))
+		var atTick, waited uint64
+		_, err = fmt.Sscan(string(text), &atTick, &waited)
+		assert.Check(t, cmp.Nil(err))
+		return uint64(ran.Nano()) + waited
+	}
+	begin, before := monotonic(), ranAndWaited()
+	do()
+	after, end := ranAndWaited(), monotonic()
+	return end - begin, end - begin - min(after-before, end-begin)
 }
 
 // TestQueue: requests of many threads to a disk that takes few at a time wait before they are
@@ -90,28 +111,30 @@ func loopDisk(t *testing.T, size int) string {
 func TestQueue(t *testing.T) {
 	p := openGroups(t, Block)
 	const threads, reads, part = 16, 16, mebibyte / 4
-	disk := loopDisk(t, threads*reads*part)
+	disk, file := loopDisk(t, threads*reads*part)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * threads)) // none waits for Go's scheduler after a read
 	again(t, func() string {
+		assert.NilError(t, unix.Fadvise(file, 0, 0, unix.FADV_DONTNEED)) // the disk of the file is slow
 		var list []work
-		var took [threads]uint64
+		var took, slept [threads]uint64
 		for i := range threads {
 			fd := open(t, disk, unix.O_RDONLY|unix.O_DIRECT)
 			data := aligned(part)
 			list = append(list, work{p.token(), func() {
-				for n := range reads {
-					begin := monotonic()
-					_, err := unix.Pread(fd, data, int64((i*reads+n)*part))
-					took[i] += monotonic() - begin
-					assert.Check(t, cmp.Nil(err))
-				}
+				took[i], slept[i] = asleep(t, func() {
+					for n := range reads {
+						_, err := unix.Pread(fd, data, int64((i*reads+n)*part))
+						assert.Check(t, cmp.Nil(err))
+					}
+				})
 			}})
 		}
 		p.carryAll(list...)
 		var queues, devices uint64
 		for i, w := range list {
 			queue, device := p.value(w.token, abi.ActivityBlockQueueNs), p.value(w.token, abi.ActivityBlockDeviceNs)
-			if queue+device > took[i] || (queue+device)*2 < took[i] {
-				return fmt.Sprintf("thread %d: in the queue %d, in the device %d, of %d", i, queue, device, took[i])
+			if queue+device > took[i] || (queue+device)*2 < slept[i] {
+				return fmt.Sprintf("thread %d: in the queue %d, in the device %d, of %d, asleep for %d", i, queue, device, took[i], slept[i])
 			}
 			queues, devices = queues+queue, devices+device
 		}
