@@ -86,26 +86,6 @@ func loopDisk(t *testing.T, size int) (device string, file int) {
 	return device, file
 }
 
-// asleep is how long do took in ns, and for how long of that the calling thread neither ran nor
-// waited for a CPU.
-func asleep(t *testing.T, do func()) (took, slept uint64) {
-	t.Helper()
-	ranAndWaited := func() uint64 {
-		var ran unix.Timespec
-		assert.Check(t, cmp.Nil(unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ran)))
-		text, err := os.ReadFile("/proc/thread-self/schedstat")
-		assert.Check(t, cmp.Nil(err))
-		var atTick, waited uint64
-		_, err = fmt.Sscan(string(text), &atTick, &waited)
-		assert.Check(t, cmp.Nil(err))
-		return uint64(ran.Nano()) + waited
-	}
-	begin, before := monotonic(), ranAndWaited()
-	do()
-	after, end := ranAndWaited(), monotonic()
-	return end - begin, end - begin - min(after-before, end-begin)
-}
-
 // TestQueue: requests of many threads to a disk that takes few at a time wait before they are
 // issued; that, and their time in the device, are what each thread has waited.
 func TestQueue(t *testing.T) {
@@ -116,25 +96,25 @@ func TestQueue(t *testing.T) {
 	again(t, func() string {
 		assert.NilError(t, unix.Fadvise(file, 0, 0, unix.FADV_DONTNEED)) // the disk of the file is slow
 		var list []work
-		var took, slept [threads]uint64
+		var took [threads]uint64
 		for i := range threads {
 			fd := open(t, disk, unix.O_RDONLY|unix.O_DIRECT)
 			data := aligned(part)
 			list = append(list, work{p.token(), func() {
-				took[i], slept[i] = asleep(t, func() {
-					for n := range reads {
-						_, err := unix.Pread(fd, data, int64((i*reads+n)*part))
-						assert.Check(t, cmp.Nil(err))
-					}
-				})
+				for n := range reads {
+					begin := monotonic()
+					_, err := unix.Pread(fd, data, int64((i*reads+n)*part))
+					took[i] += monotonic() - begin
+					assert.Check(t, cmp.Nil(err))
+				}
 			}})
 		}
 		p.carryAll(list...)
 		var queues, devices uint64
 		for i, w := range list {
 			queue, device := p.value(w.token, abi.ActivityBlockQueueNs), p.value(w.token, abi.ActivityBlockDeviceNs)
-			if queue+device > took[i] || (queue+device)*2 < slept[i] {
-				return fmt.Sprintf("thread %d: in the queue %d, in the device %d, of %d, asleep for %d", i, queue, device, took[i], slept[i])
+			if queue+device > took[i] || (queue+device)*2 < took[i] {
+				return fmt.Sprintf("thread %d: in the queue %d, in the device %d, of %d", i, queue, device, took[i])
 			}
 			queues, devices = queues+queue, devices+device
 		}
