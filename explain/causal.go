@@ -158,7 +158,7 @@ func (b *backward) step() bool {
 		b.levels[j].tid, b.levels[j].target = x.tid, l.process
 		return true
 	}
-	if x.wake == nil {
+	if x.wake == nil { // it was made, not woken
 		b.own(l, x.at)
 		return b.deeper(l, &x, piece{wait: waitStart, evidence: byMaker})
 	}

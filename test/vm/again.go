@@ -32,7 +32,7 @@ func again(ctx context.Context, d dirs, p map[*arch]*payload, opts *options, mac
 	for _, r := range results {
 		r.again(machine, results, func(tests []string, name string) *result {
 			one := &result{target: r.target, logs: filepath.Join(d.logs, name)}
-			one.target.share, one.target.run = nil, "^("+strings.Join(tests, "|")+")$"
+			one.target.share, one.target.run = nil, exactly(tests)
 			some := *opts
 			some.run = ""
 			fmt.Printf("vm: %s: again, alone: %s\n", r.target.name, strings.Join(tests, " "))

@@ -89,8 +89,11 @@ func (s *share) of(tests []string) string {
 	if slices.Contains(tests, s.long) {
 		mine = append(mine, s.long)
 	}
-	return "^(" + strings.Join(mine, "|") + ")$"
+	return exactly(mine)
 }
+
+// exactly is a pattern of some tests alone.
+func exactly(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
 // modules are what guests load, dependencies apart. A null_blk device answers
 // each request after 20 ms.
