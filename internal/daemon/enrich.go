@@ -35,7 +35,7 @@ func (d *daemon) enrich(o *events.Outlier) {
 	container := cmp.Or(id.Container, process.ContainerID(cgroup))
 	at := d.place(cgroup, container, 0)
 	o.Enrichment.Learn(func(o *events.Outlier) {
-		o.Task.Cmdline, o.Task.Title, o.Task.Container = cmp.Or(id.Cmdline, o.Task.Cmdline), id.TitleOf(o.Task.PID, o.Task.TID, o.Task.Comm), container
+		o.Task.Cmdline, o.Task.Title, o.Task.Container = cmp.Or(id.Cmdline, o.Task.Cmdline), id.Title, container
 		o.Task.Cgroup, o.Task.Place = cgroup, at
 	})
 	d.learnAttributes(o)

@@ -99,7 +99,7 @@ func lookUpNames(hosts *process.Table, code interface {
 	known = append(known, hosts.Tasks(hosts.Siblings(known, min(limit, siblingsTimeout)), min(limit, siblingsTimeout))...)
 	for _, t := range known {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
-			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.TitleOf(t.PID, t.TID, t.Comm), Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
+			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs,
 			CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup, IOCgroup: t.IOCgroup,
 		})

@@ -171,7 +171,7 @@ func (t *Table) describeAlive(now state, known remembered, ask fileReader) (Iden
 			return who, lifeOf{life: now.life}, nil // no answer: keep what was read
 		case err == nil && !after.exiting && after.life == now.life:
 			if who.Cmdline == "" && known.life == now.life {
-				who.Cmdline, who.Title, who.Comm = known.who.Cmdline, known.who.Title, known.who.Comm
+				who.Cmdline, who.Title = known.who.Cmdline, known.who.Title
 			}
 			return who, lifeOf{now.life, complete}, nil
 		case err == nil && !after.exiting && after.start == now.start && !again:
@@ -184,7 +184,7 @@ func (t *Table) describeAlive(now state, known remembered, ask fileReader) (Iden
 		// It has exited; the last values may not be its own.
 		who.Cgroup, who.Container = "", ""
 		if err == nil && !after.exiting {
-			who.Cmdline, who.Title, who.Comm = "", "", "" // may belong to either program
+			who.Cmdline, who.Title = "", "" // may belong to either program
 		}
 		return who, lifeOf{life: now.life}, nil
 	}

@@ -133,7 +133,7 @@ func describe(ask fileReader, comm string) (who Identity, complete bool, err err
 		}
 		return who, false, nil
 	}
-	who.Cmdline, who.Title, who.Comm = CommandLine(text), title(text, comm), clean(comm, maxCmdline)
+	who.Cmdline, who.Title = CommandLine(text), title(text, comm)
 	return who, true, nil
 }
 

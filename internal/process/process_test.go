@@ -74,22 +74,22 @@ func fakeProc(t *testing.T, proc string, pid int, comm string, start int, cmdlin
 func TestIdentityOfReusedPID(t *testing.T) {
 	proc := t.TempDir()
 	table := New(&Options{Proc: proc, TTL: time.Hour})
-	check := func(want, comm string) {
+	check := func(want string) {
 		t.Helper()
 		who, err := table.Identity(7)
-		assert.Check(t, err == nil && who == (Identity{Cmdline: want, Comm: comm, Cgroup: "/some/path", Container: hex64, V1Cgroups: V1Cgroups{MemoryCgroup: "/docker/" + hex64}}),
+		assert.Check(t, err == nil && who == (Identity{Cmdline: want, Cgroup: "/some/path", Container: hex64, V1Cgroups: V1Cgroups{MemoryCgroup: "/docker/" + hex64}}),
 			"got %+v, %v; want %q", who, err, want)
 	}
 	fakeProc(t, proc, 7, "a) (b", 100, "first\x00arg\x00")
-	check("first arg", "a) (b")
+	check("first arg")
 	fakeProc(t, proc, 7, "a) (b", 100, "changed\x00")
-	check("first arg", "a) (b") // remembered
+	check("first arg") // remembered
 	fakeProc(t, proc, 7, "a) (b", 101, "second\x00")
-	check("second", "a) (b")
+	check("second")
 	fakeProc(t, proc, 7, "execed", 101, "third\x00")
-	check("third", "execed")
+	check("third")
 	assert.NilError(t, os.RemoveAll(filepath.Join(proc, "7")))
-	check("third", "execed")
+	check("third")
 }
 
 func TestIdentityExpires(t *testing.T) {

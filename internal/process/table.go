@@ -54,7 +54,6 @@ type Started struct {
 type Identity struct {
 	Cmdline   string // arguments joined by spaces, at most 4 KiB; "" for kernel threads
 	Title     string // what the process calls itself, see title; "": as its first thread is named
-	Comm      string // its first thread's name
 	Cgroup    string // cgroup v2 path; "/" is the root
 	Container string // id or name from the cgroup path; "": none
 	V1Cgroups

@@ -36,15 +36,6 @@ func title(cmdline []byte, comm string) string {
 	return clean(t, maxTitle)
 }
 
-// TitleOf is what tells whose thread it is: the title, or for a thread with a name of its own that
-// of the process's first thread; "": its own name does.
-func (i *Identity) TitleOf(pid, tid int, comm string) string {
-	if i.Title == "" && tid != pid && comm != i.Comm {
-		return i.Comm
-	}
-	return i.Title
-}
-
 // ownTitle is a title that has replaced the arguments: one string with spaces. Some
 // programs, such as browsers, put their options there: it ends before the first.
 func ownTitle(line string) string {
