@@ -6,6 +6,7 @@
  * the parts that the loaded rules need; the verifier removes the others.
  */
 #include "recorder/events.h"
+#include "recorder/file_lock.h"
 #include "recorder/lock.h"
 #include "recorder/names.h"
 #include "recorder/sched.h"
@@ -544,6 +545,18 @@ SEC("tp_btf/contention_end")
 int BPF_PROG(contention_end, void *lock, int ret)
 {
 	return record_contention_end(ctx, lock, ret);
+}
+
+SEC("tp_btf/posix_lock_inode")
+int BPF_PROG(posix_lock_inode, struct inode *inode, struct file_lock *lock, int ret)
+{
+	return record_file_lock(ctx, inode, lock, ret);
+}
+
+SEC("tp_btf/flock_lock_inode")
+int BPF_PROG(flock_lock_inode, struct inode *inode, struct file_lock *lock, int ret)
+{
+	return record_file_lock(ctx, inode, lock, ret);
 }
 
 SEC("tp_btf/cpu_idle")

@@ -88,6 +88,7 @@ const (
 	TailcamProgDirectReclaimEnd          = "direct_reclaim_end"
 	TailcamProgExpireSpanAt              = "expire_span_at"
 	TailcamProgFindNarrow                = "find_narrow"
+	TailcamProgFlockLockInode            = "flock_lock_inode"
 	TailcamProgForgetPair                = "forget_pair"
 	TailcamProgForgetThread              = "forget_thread"
 	TailcamProgFreezeNow                 = "freeze_now"
@@ -107,6 +108,7 @@ const (
 	TailcamProgNetifReceiveSkb           = "netif_receive_skb"
 	TailcamProgPageFaultKernel           = "page_fault_kernel"
 	TailcamProgPageFaultUser             = "page_fault_user"
+	TailcamProgPosixLockInode            = "posix_lock_inode"
 	TailcamProgRatchet                   = "ratchet"
 	TailcamProgReclaimWork               = "reclaim_work"
 	TailcamProgReleaseBank               = "release_bank"
@@ -141,6 +143,7 @@ const (
 	TailcamVarChainFrom                  = "chain_from"
 	TailcamVarChainMask                  = "chain_mask"
 	TailcamVarChainUser                  = "chain_user"
+	TailcamVarFileLockWanted             = "file_lock_wanted"
 	TailcamVarFloorBlock                 = "floor_block"
 	TailcamVarFloorChain                 = "floor_chain"
 	TailcamVarFloorIrq                   = "floor_irq"
@@ -301,6 +304,7 @@ type TailcamProgramSpecs struct {
 	DirectReclaimEnd      *ebpf.ProgramSpec `ebpf:"direct_reclaim_end"`
 	ExpireSpanAt          *ebpf.ProgramSpec `ebpf:"expire_span_at"`
 	FindNarrow            *ebpf.ProgramSpec `ebpf:"find_narrow"`
+	FlockLockInode        *ebpf.ProgramSpec `ebpf:"flock_lock_inode"`
 	ForgetPair            *ebpf.ProgramSpec `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.ProgramSpec `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.ProgramSpec `ebpf:"freeze_now"`
@@ -320,6 +324,7 @@ type TailcamProgramSpecs struct {
 	NetifReceiveSkb       *ebpf.ProgramSpec `ebpf:"netif_receive_skb"`
 	PageFaultKernel       *ebpf.ProgramSpec `ebpf:"page_fault_kernel"`
 	PageFaultUser         *ebpf.ProgramSpec `ebpf:"page_fault_user"`
+	PosixLockInode        *ebpf.ProgramSpec `ebpf:"posix_lock_inode"`
 	Ratchet               *ebpf.ProgramSpec `ebpf:"ratchet"`
 	ReclaimWork           *ebpf.ProgramSpec `ebpf:"reclaim_work"`
 	ReleaseBank           *ebpf.ProgramSpec `ebpf:"release_bank"`
@@ -423,6 +428,7 @@ type TailcamVariableSpecs struct {
 	ChainFrom                  *ebpf.VariableSpec `ebpf:"chain_from"`
 	ChainMask                  *ebpf.VariableSpec `ebpf:"chain_mask"`
 	ChainUser                  *ebpf.VariableSpec `ebpf:"chain_user"`
+	FileLockWanted             *ebpf.VariableSpec `ebpf:"file_lock_wanted"`
 	FloorBlock                 *ebpf.VariableSpec `ebpf:"floor_block"`
 	FloorChain                 *ebpf.VariableSpec `ebpf:"floor_chain"`
 	FloorIrq                   *ebpf.VariableSpec `ebpf:"floor_irq"`
@@ -678,6 +684,7 @@ type TailcamVariables struct {
 	ChainFrom                  *ebpf.Variable `ebpf:"chain_from"`
 	ChainMask                  *ebpf.Variable `ebpf:"chain_mask"`
 	ChainUser                  *ebpf.Variable `ebpf:"chain_user"`
+	FileLockWanted             *ebpf.Variable `ebpf:"file_lock_wanted"`
 	FloorBlock                 *ebpf.Variable `ebpf:"floor_block"`
 	FloorChain                 *ebpf.Variable `ebpf:"floor_chain"`
 	FloorIrq                   *ebpf.Variable `ebpf:"floor_irq"`
@@ -800,6 +807,7 @@ type TailcamPrograms struct {
 	DirectReclaimEnd      *ebpf.Program `ebpf:"direct_reclaim_end"`
 	ExpireSpanAt          *ebpf.Program `ebpf:"expire_span_at"`
 	FindNarrow            *ebpf.Program `ebpf:"find_narrow"`
+	FlockLockInode        *ebpf.Program `ebpf:"flock_lock_inode"`
 	ForgetPair            *ebpf.Program `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.Program `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.Program `ebpf:"freeze_now"`
@@ -819,6 +827,7 @@ type TailcamPrograms struct {
 	NetifReceiveSkb       *ebpf.Program `ebpf:"netif_receive_skb"`
 	PageFaultKernel       *ebpf.Program `ebpf:"page_fault_kernel"`
 	PageFaultUser         *ebpf.Program `ebpf:"page_fault_user"`
+	PosixLockInode        *ebpf.Program `ebpf:"posix_lock_inode"`
 	Ratchet               *ebpf.Program `ebpf:"ratchet"`
 	ReclaimWork           *ebpf.Program `ebpf:"reclaim_work"`
 	ReleaseBank           *ebpf.Program `ebpf:"release_bank"`
@@ -865,6 +874,7 @@ func (p *TailcamPrograms) Close() error {
 		p.DirectReclaimEnd,
 		p.ExpireSpanAt,
 		p.FindNarrow,
+		p.FlockLockInode,
 		p.ForgetPair,
 		p.ForgetThread,
 		p.FreezeNow,
@@ -884,6 +894,7 @@ func (p *TailcamPrograms) Close() error {
 		p.NetifReceiveSkb,
 		p.PageFaultKernel,
 		p.PageFaultUser,
+		p.PosixLockInode,
 		p.Ratchet,
 		p.ReclaimWork,
 		p.ReleaseBank,

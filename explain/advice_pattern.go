@@ -21,7 +21,10 @@ var patternAdvice = map[Pattern]func(w *walker, r *Result) string{
 	ExhaustedPool: func(w *walker, _ *Result) string {
 		return fmt.Sprintf("All %s were at work: a larger pool, or shorter requests.", w.found.what)
 	},
-	RetryLoop: func(*walker, *Result) string {
+	RetryLoop: func(_ *walker, r *Result) string {
+		if r.Blame.Cause == Locked && r.Blame.By.Kind == KindTask {
+			return fmt.Sprintf("Have %s do less while it holds the lock; a call that waits (F_SETLKW, flock without LOCK_NB) ends when that is free, and not at the next try.", r.Blame.By.Name)
+		}
 		return "It asks again and again instead of waiting for an event: find what it waits for by the stack of its sleeps, and have it woken."
 	},
 	ThunderingHerd: func(*walker, *Result) string {

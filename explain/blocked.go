@@ -84,6 +84,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		}
 		return out
 	}
+	if before, after := t.triesAround(full); before != nil {
+		return w.triedPieces(out, p, full, before, after)
+	}
 	if end := w.seriesEnd(t, full); end != nil {
 		return append(out, w.inSeries(t, p, full, nr, name, end)...)
 	}

@@ -62,7 +62,7 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 	}
 	switch many := m.waitsForMany(s) && b.loops[t.tid]; {
 	case by == 0:
-		return x, many && s.wake.ctx != nil && s.wake.protocol == nil && (s.byTimer() || s.wake.isPacket())
+		return x, many && s.wake.ctx != nil && s.wake.protocol == nil && (s.byTimer() && !t.triesForLock(s) || s.wake.isPacket())
 	case x.process == own:
 		x.handed = many && b.receives(by, s.to, depth)
 		return x, x.handed

@@ -53,6 +53,7 @@ const (
 	byUnseenMessage
 	byDriver
 	byMaker
+	byTries
 )
 
 // evidences says how sure each is, and why.
@@ -98,6 +99,7 @@ var evidences = [...]struct {
 	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
 	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
 	byMaker:          {Inferred, "it started the task, and what it did before may not have been for that"},
+	byTries:          {Inferred, "it had the lock of the file when the task tried before it slept, and the task tried again then"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

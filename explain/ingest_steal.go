@@ -95,8 +95,8 @@ func (m *model) insideOutlier(h silence) bool {
 	return slices.ContainsFunc(m.outlierTimes, func(s Interval) bool { return h.from >= s.From && h.to <= s.To })
 }
 
-// ingestLate handles events after the last outlier: only those that tell of steal or of
-// short interrupts may concern earlier time.
+// ingestLate handles events after the last outlier: only those that tell of steal, of short
+// interrupts or of what a task did right after it may concern earlier time.
 func (m *model) ingestLate(ev *trace.Event) {
 	c := m.cpu(ev.CPU)
 	c.noteSilence(ev.Time, ev.TID == 0)
@@ -106,6 +106,14 @@ func (m *model) ingestLate(ev *trace.Event) {
 	case trace.ShortRuns:
 		if b.Since < m.to {
 			m.ingestShortRuns(ev, c, &b)
+		}
+	case trace.FileLock: // the next try, after a sleep that was the outlier
+		if t := m.tasks[ev.TID]; t != nil {
+			m.ingestFileLock(t, ev.Time, &b)
+		}
+	case trace.Switch:
+		if t := m.tasks[ev.TID]; t != nil && b.PrevState != 0 && !b.Preempted {
+			t.sleptLate = cmp.Or(t.sleptLate, ev.Time)
 		}
 	}
 }

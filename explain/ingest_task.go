@@ -32,6 +32,8 @@ func (m *model) ingestTask(ev *trace.Event, c *cpu) {
 		if len(c.frames) == 0 {
 			m.ingestLock(t, ev, &b)
 		}
+	case trace.FileLock:
+		m.ingestFileLock(t, ev.Time, &b)
 	case trace.Reclaim:
 		m.ingestMemoryWait(t, ev.Time, ev.Type == trace.ReclaimBegin, memoryWait{cause: Reclaim, memcg: b.Memcg})
 	case trace.Compaction:

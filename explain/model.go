@@ -88,6 +88,8 @@ type task struct {
 	calls       []call   // in order; the last one may be open
 	lockWaits   []lockWait
 	memoryWaits []memoryWait
+	tries       []*fileLock     // for locks of files, in vain or not, in order
+	sleptLate   uint64          // when it slept first after what else is kept of it; 0: not known
 	guests      []call          // virtual CPU: time its guest ran
 	wakers      []wakerAt       // tasks that woke it, in order; a few
 	waited      []stackAt       // at the ends of its long waits, in order
@@ -274,7 +276,8 @@ type model struct {
 	requests       []*request // completed ones, by completion time
 	lastDone       map[uint32]uint64
 	queuedWorks    map[uint64]queuedWork
-	queues         map[string][]*work // executed works by queue
+	queues         map[string][]*work         // executed works by queue
+	fileLocks      map[lockedFile][]*fileLock // in order
 	packets        map[uint64]packet
 	eventSeen      [64]bool // types of events seen
 	firstEventTime uint64   // in the trace
@@ -319,7 +322,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOut: map[uint64]wait{},
+		queues: map[string][]*work{}, fileLocks: map[lockedFile][]*fileLock{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOut: map[uint64]wait{},
 	}
 	for i := range outliers {
 		for _, v := range outliers[i].Key {

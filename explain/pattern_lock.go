@@ -279,7 +279,8 @@ func (l *look) ownSleep(t *task, s *segment) bool {
 // backOff: the slow sleep is the last of some, each of which was at least about as long as the
 // one before, with next to no work between them.
 func (l *look) backOff(t *task) *finding {
-	if l.outlier.Track != "offcpu" || l.r.Blame.Cause != Timer || !l.most(uint64(l.r.Blame.NS)) {
+	byItself := l.r.Blame.Cause == Timer || l.r.Blame.Wait == waits[waitFileLock].name
+	if l.outlier.Track != "offcpu" || !byItself || !l.most(uint64(l.r.Blame.NS)) {
 		return nil
 	}
 	from, to := l.span()

@@ -60,7 +60,8 @@ var kernelNames = map[trace.Type]string{
 	trace.KVMEntry: "kvm:kvm_entry", trace.KVMExit: "kvm:kvm_exit",
 	trace.CgroupThrottle: "tailcam:cgroup_throttle", trace.CgroupUnthrottle: "tailcam:cgroup_unthrottle",
 	trace.Steal: "tailcam:steal", trace.Interrupts: "tailcam:interrupts",
-	trace.WaitStack: "tailcam:wait_stack", trace.Sample: "tailcam:sample", trace.RunStack: "tailcam:run_stack",
+	trace.FileLockRequest: "tailcam:file_lock",
+	trace.WaitStack:       "tailcam:wait_stack", trace.Sample: "tailcam:sample", trace.RunStack: "tailcam:run_stack",
 	trace.OutlierEntry: "tailcam:entry", trace.OutlierExit: "tailcam:exit",
 }
 

@@ -1147,7 +1147,8 @@ const (
 	RecWait            = 45
 	RecSample          = 46
 	RecRun             = 47
-	RecordTypes        = 48
+	RecFileLock        = 48
+	RecordTypes        = 49
 )
 
 // enum record_form, record.h.
@@ -1379,6 +1380,20 @@ type RecordLock struct {
 	_        [28]uint8
 }
 
+// RecordFileLock is struct record_file_lock, record.h.
+type RecordFileLock struct {
+	_         structs.HostLayout
+	Inode     uint64
+	Device    uint32
+	Ret       int32
+	Start     uint64
+	End       uint64
+	Flags     uint32
+	Type      uint32
+	Pid       uint32
+	HolderPid uint32
+}
+
 // RecordPower is struct record_power, record.h.
 type RecordPower struct {
 	_     structs.HostLayout
@@ -1528,6 +1543,15 @@ const (
 	OffLockFlags         = OffRaw + int(unsafe.Offsetof(RecordLock{}.Flags))
 	OffLockOwnerTid      = OffRaw + int(unsafe.Offsetof(RecordLock{}.OwnerTid))
 	OffLockRet           = OffRaw + int(unsafe.Offsetof(RecordLock{}.Ret))
+	OffFileLockInode     = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Inode))
+	OffFileLockDevice    = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Device))
+	OffFileLockRet       = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Ret))
+	OffFileLockStart     = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Start))
+	OffFileLockEnd       = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.End))
+	OffFileLockFlags     = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Flags))
+	OffFileLockType      = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Type))
+	OffFileLockPid       = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Pid))
+	OffFileLockHolderPid = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.HolderPid))
 	OffPowerState        = OffRaw + int(unsafe.Offsetof(RecordPower{}.State))
 	OffPowerCpu          = OffRaw + int(unsafe.Offsetof(RecordPower{}.Cpu))
 	OffNetSkb            = OffRaw + int(unsafe.Offsetof(RecordNet{}.Skb))

@@ -65,6 +65,7 @@ enum record_type {
 	REC_WAIT = 45,
 	REC_SAMPLE = 46,
 	REC_RUN = 47,
+	REC_FILE_LOCK = 48,
 	RECORD_TYPES,
 };
 
@@ -289,6 +290,22 @@ struct record_lock {
 	__u8 _pad[28];
 };
 
+/*
+ * posix_lock_inode and flock_lock_inode: a lock of a file is asked for, or given back. Only of files
+ * of which somebody has asked in vain for one in the last seconds.
+ */
+struct record_file_lock {
+	__u64 inode;
+	__u32 device; /* as in record_block */
+	__s32 ret;    /* 0: done; 1: it is waited for; -EAGAIN: another has it */
+	__u64 start;  /* of POSIX locks: first and last byte */
+	__u64 end;
+	__u32 flags; /* FL_* of the kernel */
+	__u32 type;  /* F_RDLCK, F_WRLCK, F_UNLCK */
+	__u32 pid;
+	__u32 holder_pid; /* asked in vain: a process that has it; 0: not known */
+};
+
 /* cpu_idle (state: 0xffffffff is its end) and cpu_frequency (state in kHz). */
 struct record_power {
 	__u32 state;
@@ -368,6 +385,7 @@ struct record {
 		struct record_fault fault;
 		struct record_reclaim reclaim;
 		struct record_lock lock;
+		struct record_file_lock file_lock;
 		struct record_power power;
 		struct record_net net;
 		struct record_throttle throttle;

@@ -603,6 +603,7 @@ struct inode {
 	s64 i_size;
 	u32 i_generation;
 	struct hlist_head i_dentry;
+	struct file_lock_context *i_flctx;
 } CORE;
 
 struct address_space {
@@ -716,6 +717,72 @@ static __always_inline u64 task_reads(struct task_struct *p)
 static __always_inline bool task_reclaims(struct task_struct *p)
 {
 	return ((struct task_struct___pagecache *)p)->reclaim_state;
+}
+
+/* -------------------------------------------------------------- file locks */
+
+struct file_lock_context {
+	struct list_head flc_flock;
+	struct list_head flc_posix;
+} CORE;
+
+struct file_lock_core {
+	void *flc_owner;
+	struct list_head flc_list;
+	unsigned int flc_flags;
+	unsigned char flc_type;
+	int flc_pid;
+} CORE;
+
+struct file_lock {
+	struct file_lock_core c;
+	s64 fl_start;
+	s64 fl_end;
+} CORE;
+
+/* Up to 6.8 ("filelock: split common fields into struct file_lock_core"). */
+struct file_lock___flat {
+	void *fl_owner;
+	struct list_head fl_list;
+	unsigned int fl_flags;
+	unsigned char fl_type;
+	unsigned int fl_pid;
+} CORE;
+
+struct read_file_lock {
+	u64 owner;
+	s64 start;
+	s64 end;
+	u32 flags;
+	u32 type;
+	s32 pid;
+};
+
+static __always_inline void file_lock_read(struct read_file_lock *to, struct file_lock *from)
+{
+	if (bpf_core_field_exists(from->c)) {
+		to->owner = (u64)BPF_CORE_READ(from, c.flc_owner);
+		to->flags = BPF_CORE_READ(from, c.flc_flags);
+		to->type = BPF_CORE_READ(from, c.flc_type);
+		to->pid = BPF_CORE_READ(from, c.flc_pid);
+	} else {
+		struct file_lock___flat *flat = (void *)from;
+
+		to->owner = (u64)BPF_CORE_READ(flat, fl_owner);
+		to->flags = BPF_CORE_READ(flat, fl_flags);
+		to->type = BPF_CORE_READ(flat, fl_type);
+		to->pid = BPF_CORE_READ(flat, fl_pid);
+	}
+	to->start = BPF_CORE_READ(from, fl_start);
+	to->end = BPF_CORE_READ(from, fl_end);
+}
+
+/* Where the list of a lock's file has its member of that list. */
+static __always_inline u64 file_lock_link(void)
+{
+	if (bpf_core_field_exists(((struct file_lock *)0)->c))
+		return bpf_core_field_offset(struct file_lock, c.flc_list);
+	return bpf_core_field_offset(struct file_lock___flat, fl_list);
 }
 
 #endif

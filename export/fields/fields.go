@@ -280,6 +280,16 @@ func (l *list) rare(ev *trace.Event) {
 		} else {
 			l.int("ret", b.Ret)
 		}
+	case trace.FileLock:
+		l.uint("inode", b.Inode)
+		l.uint("dev", uint64(b.Dev))
+		l.int("ret", b.Ret)
+		l.uint("start", b.Start)
+		l.uint("end", b.End)
+		l.hex("flags", uint64(b.Flags))
+		l.int("type", b.Type)
+		l.int("pid", b.PID)
+		l.int("holder_pid", b.HolderPID)
 	case trace.Idle:
 		l.int("state", b.State)
 		l.int("cpu_id", b.CPU)

@@ -100,6 +100,8 @@ var assumed = map[string]price{
 	"napi_poll":         {own: 200, driver: Softirqs, per: 0.5, loose: true},
 	"contention_begin":  {own: 330, driver: Switches, per: 0.02, loose: true},
 	"contention_end":    {own: 210, driver: Switches, per: 0.02, loose: true},
+	"posix_lock_inode":  {own: 500, driver: Switches, per: 0, loose: true},
+	"flock_lock_inode":  {own: 500, driver: Switches, per: 0, loose: true},
 	"kvm_entry":         {own: 150, driver: Interrupts, per: 1, loose: true},
 	"kvm_exit":          {own: 150, driver: Interrupts, per: 1, loose: true},
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 
 	"github.com/tailcam/tailcam/bpf/abi"
@@ -198,6 +199,16 @@ func (b *builder) oneOfEachRare() {
 	r = next(LockEnd)
 	put64(r, abi.OffLockLock, 0xffff888000abe000)
 	put32(r, abi.OffLockRet, -4)
+	r = next(FileLockRequest)
+	put64(r, abi.OffFileLockInode, 4711)
+	put32(r, abi.OffFileLockDevice, 0xfd00001)
+	put32(r, abi.OffFileLockRet, -11)
+	put64(r, abi.OffFileLockStart, 0x40000000)
+	put64(r, abi.OffFileLockEnd, math.MaxInt64)
+	put32(r, abi.OffFileLockFlags, 1|128)
+	put32(r, abi.OffFileLockType, 1)
+	put32(r, abi.OffFileLockPid, 600)
+	put32(r, abi.OffFileLockHolderPid, 601)
 	put32(next(CPUIdle), abi.OffPowerState, -1)
 	put32(next(CPUFrequency), abi.OffPowerState, 2400000)
 	for _, t := range []Type{NetQueue, NetReceive} {

@@ -183,6 +183,12 @@ var classes = [...]class{
 	LockEnd: {"lock_contention_end", []field{
 		{"lock_addr", kX64, abi.OffLockLock}, {"ret", kS32, abi.OffLockRet},
 	}},
+	FileLockRequest: {"tailcam_file_lock", []field{
+		{"inode", kU64, abi.OffFileLockInode}, {"dev", kU32, abi.OffFileLockDevice}, {"ret", kS32, abi.OffFileLockRet},
+		{"start", kU64, abi.OffFileLockStart}, {"end", kU64, abi.OffFileLockEnd}, {"flags", kX32, abi.OffFileLockFlags},
+		{"type", kU32, abi.OffFileLockType}, {"pid", kS32, abi.OffFileLockPid},
+		{"holder_pid", kS32, abi.OffFileLockHolderPid},
+	}},
 	CPUIdle:      {"power_cpu_idle", powerFields},
 	CPUFrequency: {"power_cpu_frequency", powerFields},
 	NetQueue:     {"net_dev_queue", append(netFields[:len(netFields):len(netFields)], field{"context", kX32, abi.OffNetContext})},
@@ -254,7 +260,7 @@ type values struct {
 
 // ofRecord tells whether the events of a type come from the kernel's records.
 func (t Type) ofRecord() bool {
-	return t >= SchedSwitch && t <= Interrupts || t >= WaitStack && t <= RunStack
+	return t >= SchedSwitch && t <= Interrupts || t >= WaitStack && t <= FileLockRequest
 }
 
 // memcgClasses are the names of ReclaimBegin and ReclaimEnd for a cgroup: an
@@ -263,7 +269,7 @@ var memcgClasses = map[Type]string{
 	ReclaimBegin: "mm_vmscan_memcg_reclaim_begin", ReclaimEnd: "mm_vmscan_memcg_reclaim_end",
 }
 
-const memcgID = 48 - uint16(ReclaimBegin)
+const memcgID = 54 - uint16(ReclaimBegin) // just below DumpStart
 
 // classOf returns nil for types that are not events.
 func classOf(t Type) *class {

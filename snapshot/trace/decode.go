@@ -151,6 +151,13 @@ func (r *Record) rareBody(t Type) any {
 		}
 	case LockEnd:
 		return Lock{Lock: r.u64(abi.OffLockLock), Ret: int(r.s32(abi.OffLockRet))}
+	case FileLockRequest:
+		return FileLock{
+			Inode: r.u64(abi.OffFileLockInode), Dev: r.u32(abi.OffFileLockDevice), Ret: int(r.s32(abi.OffFileLockRet)),
+			Start: r.u64(abi.OffFileLockStart), End: r.u64(abi.OffFileLockEnd),
+			Flags: r.u32(abi.OffFileLockFlags), Type: int(r.s32(abi.OffFileLockType)),
+			PID: int(r.s32(abi.OffFileLockPid)), HolderPID: int(r.s32(abi.OffFileLockHolderPid)),
+		}
 	case CPUIdle:
 		return Idle{State: int(r.s32(abi.OffPowerState)), CPU: int(r.s32(abi.OffPowerCpu))}
 	case CPUFrequency:

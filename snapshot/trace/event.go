@@ -8,7 +8,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 )
 
-// Type is the kind of an event. Values up to RunStack are types of records.
+// Type is the kind of an event. Values up to FileLockRequest are types of records.
 type Type uint16
 
 // Kinds of events.
@@ -59,6 +59,7 @@ const (
 	WaitStack        Type = abi.RecWait
 	Sample           Type = abi.RecSample
 	RunStack         Type = abi.RecRun
+	FileLockRequest  Type = abi.RecFileLock
 
 	// Not records of the kernel: what there was when the trace began, as far as
 	// it is known.
@@ -363,6 +364,18 @@ type Lock struct {
 	Flags    uint32 // LCB_F_* of the kernel: 1 spin, 2 read, 4 write, 8 rt, 16 percpu, 32 mutex
 	OwnerTID int    // 0: not known
 	Ret      int
+}
+
+// FileLock is FileLockRequest: a task asks for a lock of a file (flock, or fcntl's), or gives it back.
+type FileLock struct {
+	Inode      uint64
+	Dev        uint32
+	Ret        int    // 0: done; 1: it waits for it; below: it has it not
+	Start, End uint64 // first and last byte; of fcntl
+	Flags      uint32 // FL_* of the kernel: 1 fcntl's, 2 flock's, 64 as the file is closed, 128 it may wait, 1024 of an open file
+	Type       int    // F_RDLCK, F_WRLCK, F_UNLCK: 0, 1, 2
+	PID        int    // process of Event.TID
+	HolderPID  int    // a process that has it, of those whose locks are their own; 0: not known
 }
 
 // Idle is CPUIdle; State is -1 when the CPU is no longer idle.

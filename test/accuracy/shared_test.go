@@ -26,6 +26,13 @@ func sharedScenarios(shared *resources) []scenario {
 	return []scenario{
 		{name: "file-lock", rule: trackSyscall("flock"), want: spins(held("a lock of a file"), "scn-holder")},
 		{
+			name: "file-try", rule: pairOf("try_file"),
+			want: want{
+				causes: only(explain.Locked), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", pattern: explain.RetryLoop,
+				says: "a lock of a file", advice: "do less while it holds the lock",
+			},
+		},
+		{
 			name: "record-lock", rule: trackSyscall("fcntl"),
 			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer", says: "a lock of a file", advice: "scn-holder "},
 		},

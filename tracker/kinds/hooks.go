@@ -97,6 +97,8 @@ var RecorderHooks = []Hook{
 	{Program: "page_fault_kernel", Tracepoint: "page_fault_kernel", Groups: []string{"memory"}, Record: abi.RecFaultKernel},
 	{Program: "contention_end", Tracepoint: "contention_end", Groups: []string{"lock"}, Record: abi.RecLockEnd},
 	{Program: "contention_begin", Tracepoint: "contention_begin", Groups: []string{"lock"}, Record: abi.RecLockBegin},
+	{Program: "posix_lock_inode", Tracepoint: "posix_lock_inode", Groups: []string{"lock"}, Record: abi.RecFileLock},
+	{Program: "flock_lock_inode", Tracepoint: "flock_lock_inode", Groups: []string{"lock"}, Record: abi.RecFileLock},
 	{Program: "cpu_idle", Tracepoint: "cpu_idle", Groups: []string{"power"}, Record: abi.RecCpuIdle},
 	{Program: "cpu_frequency", Tracepoint: "cpu_frequency", Groups: []string{"power"}, Record: abi.RecCpuFrequency},
 	{Program: "net_dev_queue", Tracepoint: "net_dev_queue", Groups: []string{"net"}, Record: abi.RecNetQueue},

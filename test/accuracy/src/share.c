@@ -89,6 +89,30 @@ static void file_lock(void)
 	two("scn-holder", hold_file, lock_file);
 }
 
+/* Asks again after a while, as SQLite does: whoever gives the lock back wakes nobody. */
+noinline void try_file(void)
+{
+	while (flock(mine, LOCK_EX | LOCK_NB) != 0) {
+		need(errno == EWOULDBLOCK, "flock");
+		usleep(3000);
+	}
+}
+
+static void lock_file_by_tries(struct actor *actor)
+{
+	victim_begins(actor);
+	try_file();
+	truth.end = now();
+}
+
+static void file_try(void)
+{
+	its = open_shared();
+	mine = open_shared();
+	unlink(path);
+	two("scn-holder", hold_file, lock_file_by_tries);
+}
+
 static void hold_record(struct actor *actor)
 {
 	struct flock all = {.l_type = F_WRLCK};
@@ -487,6 +511,7 @@ static void unix_backlog(void)
 
 const struct scenario share_scenarios[] = {
 	{"file-lock", file_lock},
+	{"file-try", file_try},
 	{"record-lock", record_lock},
 	{"pi-mutex", pi_mutex},
 	{"rwlock", rwlock_writer},

@@ -1,6 +1,7 @@
 package provoke
 
 import (
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -123,6 +124,49 @@ func Locks(t *testing.T, history *History) {
 			_, waiter := mine.Load(ev.TID)
 			return waiter && l.Lock != 0 && l.Ret == 0
 		}),
+	})
+}
+
+// FileLocks proves locks of files of the group lock: of two threads each has what the other one
+// asks for in vain, by the lock of an open file.
+func FileLocks(t *testing.T, history *History) {
+	history = history.with(t)
+	path := filepath.Join(t.TempDir(), "locked")
+	assert.NilError(t, os.WriteFile(path, nil, 0o600))
+	var st unix.Stat_t
+	assert.NilError(t, unix.Stat(path, &st))
+	open := func() *os.File {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		assert.NilError(t, err)
+		return f
+	}
+	has, wants := open(), open()
+	defer has.Close()
+	defer wants.Close()
+	const exclusive, last = unix.F_WRLCK, math.MaxInt64
+	ours := func(ret, kind int, flock bool) func(ev trace.Event, l trace.FileLock) bool {
+		return func(_ trace.Event, l trace.FileLock) bool {
+			same := l.Inode == st.Ino && l.PID == os.Getpid() && l.Ret == ret && l.Type == kind
+			if flock {
+				return same && l.Flags&2 != 0 && (ret == 0) == (l.HolderPID == 0) && (ret == 0 || l.HolderPID == os.Getpid())
+			}
+			return same && l.Flags&1 != 0 && l.Start == 4096 && l.End == last
+		}
+	}
+	history.Until(func() {
+		assert.NilError(t, unix.Flock(int(has.Fd()), unix.LOCK_EX))
+		assert.Equal(t, unix.Flock(int(wants.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+		assert.NilError(t, unix.Flock(int(has.Fd()), unix.LOCK_UN))
+		some := unix.Flock_t{Type: exclusive, Start: 4096}
+		assert.NilError(t, unix.FcntlFlock(has.Fd(), unix.F_OFD_SETLK, &some))
+		assert.Equal(t, unix.FcntlFlock(wants.Fd(), unix.F_OFD_SETLK, &some), unix.EAGAIN)
+		some.Type = unix.F_UNLCK
+		assert.NilError(t, unix.FcntlFlock(has.Fd(), unix.F_OFD_SETLK, &some))
+	}, map[string]func(trace.Event) bool{
+		"a lock asked for in vain, and by whom it is held": body(trace.FileLockRequest, ours(-int(unix.EAGAIN), exclusive, true)),
+		"given back":                             body(trace.FileLockRequest, ours(0, unix.F_UNLCK, true)),
+		"a lock of some bytes asked for in vain": body(trace.FileLockRequest, ours(-int(unix.EAGAIN), exclusive, false)),
+		"these given back":                       body(trace.FileLockRequest, ours(0, unix.F_UNLCK, false)),
 	})
 }
 

@@ -35,6 +35,7 @@ func TestRecordedEvents(t *testing.T) {
 			provoke.Faults(t, history)
 		}},
 		{"locks", provoke.Locks},
+		{"locks of files", provoke.FileLocks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},
 		{"tcp", provoke.TCP},
