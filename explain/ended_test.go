@@ -52,6 +52,35 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestLimitedInside: a call that has no time limit of its own waits by one, again and again, until
+// somebody ends that.
+func TestLimitedInside(t *testing.T) {
+	in := func(call int, state uint32) trace.Switch { return trace.Switch{PrevState: state, Call: call} }
+	again := func(function uint64, sw trace.Switch, gap uint64, last func(s *script)) func(*script) {
+		return func(s *script) {
+			s.swap(300, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sw)
+			for at := uint64(4000); at < 10000; at += 3000 {
+				s.expire(at, function, trace.TCPTimer{}, victim).swap(at+5, 0, 0, victim, sleeps(0)).swap(at+5+gap, 0, victim, 0, sw)
+			}
+			last(s)
+			s.swap(11000, 0, 0, victim, sleeps(0))
+		}
+	}
+	woken := func(s *script) { s.notify(10999, other, 0) }
+	expired := func(s *script) { s.expire(10999, fnTimeout, trace.TCPTimer{}, victim) }
+	for _, c := range []timerCase{
+		{name: "within connect", cause: Task, says: "10.0 ms waiting in connect for other 2", trace: again(fnTimeout, in(42, 1), 5, woken)},
+		{name: "within another call", cause: Task, says: "10.0 ms waiting in system call 77 for other 2", trace: again(fnTimeout, in(77, 1), 5, woken)},
+		{name: "by another timer", cause: Timer, says: "asleep until a timer", trace: again(fnSleep, in(77, 1), 5, woken)},
+		{name: "uninterruptible", cause: Limited, wait: "kernel_delay", says: "held up by", trace: again(fnTimeout, in(77, 2), 5, woken)},
+		{name: "something else in between", cause: Timer, says: "asleep until a timer", trace: again(fnTimeout, in(77, 1), 1000, woken)},
+		{name: "a socket's limit", cause: Timer, wait: "time_limit", says: "its own time limit in connect: what it waited for did not come", not: "other", trace: again(fnTimeout, in(42, 1), 5, expired)},
+		{name: "the kernel's limit", cause: Timer, says: "asleep until a timer", not: "its own", trace: again(fnTimeout, in(77, 1), 5, expired)},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
 // TestThaw: a task that was frozen in its sleep did not wait for who thawed it.
 func TestThaw(t *testing.T) {
 	thawed := func(flags uint32) func(*script) {

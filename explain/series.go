@@ -20,6 +20,13 @@ func (w *walker) timed(s *segment) bool {
 	return s.state == blocked && (s.futex.Timed() || slices.Contains(timedCalls, w.m.syscall(int(s.call))))
 }
 
+// limitedInside reports whether a wait ended by a time limit within a call that has none of its
+// own: that of a socket (SO_RCVTIMEO), or one that the kernel waits by, to look again.
+func (w *walker) limitedInside(s *segment) bool {
+	return s.state == blocked && s.call >= 0 && s.bits&taskUninterruptible == 0 && s.byTimer() &&
+		w.m.function(s.wake.ctx.function) == "process_timeout" && !isSleep(w.m.syscall(int(s.call)))
+}
+
 // byTimer reports whether a timer ended a wait.
 func (s *segment) byTimer() bool {
 	wk := s.wake
@@ -31,7 +38,7 @@ func (s *segment) byTimer() bool {
 // signal ended: the task asked for the same again and again, until somebody gave way. Who
 // sent the signals took no part. Nil: it did not wait again, or nobody did within the history.
 func (w *walker) seriesEnd(t *task, full *segment) *wake {
-	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) {
+	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) && !w.limitedInside(full) {
 		return nil
 	}
 	if len(w.stack) > 1 && !full.interrupted() && full.call >= 0 &&
@@ -67,7 +74,7 @@ func (w *walker) findSeries(t *task) []int32 {
 			}
 		case !s.byTimer():
 			ends[i] = int32(i)
-		case again && w.timed(s) && w.timed(&t.segments[next]):
+		case again && (w.timed(s) && w.timed(&t.segments[next]) || w.limitedInside(s)):
 			ends[i] = ends[next]
 		}
 		next = i

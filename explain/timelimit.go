@@ -9,11 +9,17 @@ func (w *walker) timerKind(t *task, wk *wake, full *segment, call string) wait {
 	case "timerfd_tmrproc", "timerfd_alarmproc":
 		return waitTimerFD
 	case "hrtimer_wakeup", "process_timeout":
-		if !isSleep(call) && !w.m.kernelThread(t.tid) && w.timed(full) {
+		if !isSleep(call) && !w.m.kernelThread(t.tid) && (w.timed(full) || socketCalls[call] && w.limitedInside(full)) {
 			return waitTimeLimit
 		}
 	}
 	return waitAny
+}
+
+// socketCalls wait no longer than their socket allows: SO_RCVTIMEO, SO_SNDTIMEO.
+var socketCalls = map[string]bool{
+	"read": true, "readv": true, "recvfrom": true, "recvmsg": true, "recvmmsg": true, "accept": true, "accept4": true,
+	"write": true, "writev": true, "sendto": true, "sendmsg": true, "sendmmsg": true, "connect": true,
 }
 
 // timerWords describes a wait that a timer ended; why is the system call.

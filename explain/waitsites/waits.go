@@ -202,7 +202,7 @@ var waits = []areaSites{
 		{Functions: []string{"__lock_sock", "lock_sock_nested"}, Words: "for the lock of a socket that another thread or the network uses"},
 		{Functions: []string{"unix_stream_read_generic", "unix_stream_recvmsg"}, Words: "for data from a Unix socket", Obvious: true},
 		{Functions: []string{"unix_stream_connect"}, Words: "until a Unix socket's owner accepts", Advice: "The queue of its listening socket is full: net.core.somaxconn, or a server that does not accept."},
-		{Functions: []string{"unix_wait_for_peer", "unix_dgram_sendmsg"}, Words: "for room in the queue of a Unix socket's receiver", Advice: "The receiver does not keep up; net.unix.max_dgram_qlen bounds its queue."},
+		{Functions: []string{"unix_dgram_sendmsg"}, Words: "for room in the queue of a Unix socket's receiver", Advice: "The receiver does not keep up; net.unix.max_dgram_qlen bounds its queue."},
 		{Functions: []string{"sock_alloc_send_pskb"}, Words: "for room in the send buffer of a socket: its receiver does not keep up"},
 		{Functions: []string{"__skb_wait_for_more_packets", "__skb_recv_udp", "__skb_recv_datagram", "skb_recv_datagram", "udp_recvmsg", "udpv6_recvmsg", "__unix_dgram_recvmsg"}, Words: "for a datagram", Obvious: true},
 		{Functions: []string{"netlink_recvmsg", "netlink_dump"}, Words: "for a message of the kernel (netlink)", Obvious: true},
