@@ -86,7 +86,8 @@ func withoutDigits(title string) string {
 }
 
 // exhaustedPool: it waited for a thread or process of a pool, all of which were at work all the
-// time, and the one that served it has served somebody else before.
+// time, and the one that served it has served somebody else before. Or it waited for a thread
+// that has such a pool do the work.
 func (l *look) exhaustedPool() *finding {
 	b := &l.r.Blame
 	slow := l.slow()
@@ -102,6 +103,27 @@ func (l *look) exhaustedPool() *finding {
 		return nil
 	}
 	p := longest(l.pieces, b)
+	if f := l.poolOf(server, slow, p, l.servedBefore); f != nil {
+		return f
+	}
+	for i := len(p.below) - 1; i >= 0; i-- {
+		q := &p.below[i]
+		if q.task != server.tid || q.cause != Task || q.by.Kind != KindTask {
+			continue
+		}
+		if o := l.m.tasks[q.by.TID]; o != nil && o != server && o.pid == server.pid && server.pid > 0 {
+			return l.poolOf(o, server, &piece{from: p.from, to: q.to}, func(pool map[int]*task, o, giver *task, q *piece) (uint64, int) {
+				return l.handedBefore(pool, o, giver, q, p.to)
+			})
+		}
+		return nil
+	}
+	return nil
+}
+
+// poolOf: a task waited for what a server of a pool did last. before counts what the pool did
+// until then for others, and when the server ended the last of that.
+func (l *look) poolOf(server, slow *task, p *piece, before func(pool map[int]*task, server, slow *task, p *piece) (uint64, int)) *finding {
 	pool, idle := l.pool(server, slow)
 	if idle || len(pool) < 2 || !l.most(p.ns()) {
 		return nil
@@ -111,7 +133,7 @@ func (l *look) exhaustedPool() *finding {
 			return nil
 		}
 	}
-	last, served := l.servedBefore(pool, server, slow, p)
+	last, served := before(pool, server, slow, p)
 	if served == 0 || (last-p.from)*2 < p.ns() {
 		return nil
 	}
@@ -121,10 +143,44 @@ func (l *look) exhaustedPool() *finding {
 			what = "processes"
 		}
 	}
-	return &finding{
-		confidence: Inferred, by: l.m.whoTask(server.tid), what: what + " named " + commonName(names), why: fmt.Sprintf(
-			"none of the %d %s named %s was idle, and they served %s before it", len(pool), what, commonName(names), plural(served, "other task")),
+	did := fmt.Sprintf("they served %s before it", plural(served, "other task"))
+	if slow != l.slow() {
+		did = fmt.Sprintf("they did %s before its own", plural(served, "other job"))
 	}
+	return &finding{
+		confidence: Inferred, by: l.m.whoTask(server.tid), what: what + " named " + commonName(names),
+		why: fmt.Sprintf("none of the %d %s named %s was idle, and %s", len(pool), what, commonName(names), did),
+	}
+}
+
+// handedBefore counts what a pool has handed to the thread that gives it work, in a wait of that
+// for the last of it, and when the server ended the last but one: it took the next from their
+// queue then, and was not woken for it. Of several that were handed over at once, those for others
+// are known by the thread's replies until end.
+func (l *look) handedBefore(pool map[int]*task, server, giver *task, p *piece, end uint64) (last uint64, handed int) {
+	l.segmentsIn(giver, p.from, p.to, func(s *segment, _, _ uint64) {
+		if s.state != blocked || s.wake == nil || s.wake.ctx != nil || pool[s.wake.tid] == nil || s.to >= p.to {
+			return
+		}
+		if handed++; s.wake.tid == server.tid {
+			last = s.to
+		}
+	})
+	since := last
+	if handed == 0 {
+		for _, r := range l.m.repliesOf(giver.tid) {
+			if o := l.m.tasks[r.tid]; r.at >= p.to && r.at < end && o != nil && o.pid != giver.pid && r.tid != l.outlier.TID {
+				handed++
+				last = p.to
+			}
+		}
+	}
+	l.segmentsIn(server, p.from, p.to, func(s *segment, _, _ uint64) {
+		if s.state == blocked && s.to > since && s.wake != nil && s.wake.ctx == nil && s.wake.tid == giver.tid {
+			last = p.from // it was idle, and told
+		}
+	})
+	return max(last, p.from), handed
 }
 
 // idleIn returns how long a thread had nothing to do, as far as can be told: it was blocked

@@ -124,6 +124,43 @@ func poolTrace(idle *trace.Switch, alone bool) func(s *script) {
 	}
 }
 
+func polls(n *Names) { n.Syscall = timerNames.Syscall }
+
+// behindLoop: the victim waits for a loop, which has two threads do the work. One of them hands it
+// something earlier on, and the loop replies to somebody else; or the other one is idle first.
+func behindLoop(earlier, others, idle bool) func(s *script) {
+	const loop, client = 23, 30
+	return func(s *script) {
+		sw := func(us uint64, cpu, from, to int, comm string, leaves trace.Switch) {
+			leaves.NextComm = trace.MakeComm(comm)
+			s.swap(us, cpu, from, to, leaves)
+			b := s.list[len(s.list)-1].Body.(trace.Switch)
+			b.NextPID = 20
+			s.list[len(s.list)-1].Body = b
+		}
+		sw(300, 1, 0, 21, "worker", trace.Switch{})
+		sw(310, 2, 0, 22, "worker", trace.Switch{})
+		sw(320, 3, 0, loop, "loop", trace.Switch{})
+		s.swap(330, 3, loop, 0, sleeps(7)).swap(340, 4, 0, client, sleeps(0)).swap(350, 4, client, 0, sleeps(7))
+		s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(77))
+		if idle {
+			s.swap(2000, 1, 21, 0, waitsFor(trace.FutexWaitBitset, 0, false)).wake(6000, 3, 0, 21, 1)
+			sw(6010, 1, 0, 21, "worker", trace.Switch{})
+		}
+		if earlier {
+			s.wake(9000, 2, 22, loop, 3)
+			sw(9010, 3, 0, loop, "loop", trace.Switch{})
+			s.wake(9020, 3, loop, client, 4).swap(9030, 3, loop, 0, sleeps(7))
+		}
+		s.wake(10900, 2, 22, loop, 3)
+		sw(10910, 3, 0, loop, "loop", trace.Switch{})
+		if others && !earlier {
+			s.wake(10920, 3, loop, client, 4)
+		}
+		s.wake(11000, 3, loop, victim, 0)
+	}
+}
+
 func herdTrace(size int, together bool) func(s *script) {
 	return func(s *script) {
 		s.swap(300, 1, 0, other, sleeps(0)).swap(400, 0, 0, 50, sleeps(0))
@@ -250,6 +287,11 @@ var patternCases = []patternCase{
 	{name: "pool with an idle thread", trace: poolTrace(&timedFutex, false), want: "", advice: "CPU time of worker 22"},
 	{name: "pool with a thread that sleeps", trace: poolTrace(&trace.Switch{PrevState: 1, Call: 230}, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
 	{name: "pool that served nobody else", trace: poolTrace(nil, true), want: "", advice: "CPU time of worker 22"},
+
+	{name: "pool behind a loop", trace: behindLoop(true, true, false), want: ExhaustedPool, advice: "All threads named worker were at work", sure: Inferred},
+	{name: "pool behind a loop, both at once", trace: behindLoop(false, true, false), want: ExhaustedPool, advice: "All threads named worker were at work", sure: Inferred, names: polls},
+	{name: "pool behind a loop that did nothing else", trace: behindLoop(false, false, false), want: "", advice: "CPU time of worker 22"},
+	{name: "pool behind a loop, with an idle thread", trace: behindLoop(true, true, true), want: "", advice: "CPU time of worker 22"},
 
 	{name: "pool of numbered threads", trace: numbered("worker", poolTrace(nil, false)), want: ExhaustedPool, advice: "All threads named worker* were at work", sure: Inferred},
 	{name: "threads of a redacted snapshot", trace: numbered("command-", poolTrace(nil, false)), want: "", advice: "CPU time of command-22 22"},
