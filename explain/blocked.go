@@ -399,43 +399,6 @@ func (m *model) workName(function uint64) string {
 	return fmt.Sprintf("at %#x", function)
 }
 
-// unfinishedWait explains a wait without a recorded end: it continues, or its wake-up
-// is missing. The request is what it waits for; nil: something else.
-func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) (_ piece, r *request) {
-	if full.to >= w.m.to-lateEvents && (full.iowait || full.bits&taskUninterruptible != 0) {
-		r = w.m.openRequest(t.tid, p.from)
-	}
-	switch {
-	case full.bits&taskDead != 0:
-		p.cause, p.reason = Unexplained, "the task has ended"
-	case full.to < w.m.to-lateEvents:
-		p.cause, p.reason = Unexplained, "no wake-up was recorded"
-		if w.m.recordsMissing(p.from) || w.m.recordsMissing(p.to) {
-			p.reason = reasonOverwritten
-		}
-	case r != nil:
-		p.cause, p.by, p.evidence = BlockDevice, w.m.whoDevice(r), byOpenRequest
-		p.why = "its " + w.m.requestText(r) + " has not completed"
-	case isFutex(name) || full.futex.Known():
-		w.unfinishedFutex(&p, full)
-	case isSleep(name):
-		p.cause, p.by = Timer, w.m.whoTimer("")
-		p.why = "sleeping in " + name
-	default:
-		p.cause, p.reason = Unexplained, "still waiting, no wake-up yet"
-		if name != "" {
-			p.reason = "still waiting in " + name + ", no wake-up yet"
-		}
-	}
-	if p.reason != "" {
-		p.why = p.reason
-	}
-	if p.cause != BlockDevice {
-		r = nil
-	}
-	return p, r
-}
-
 // callText describes where a task blocked.
 func (m *model) callText(nr int, name string) string {
 	if nr == trace.CallException {

@@ -54,6 +54,8 @@ const (
 	byDriver
 	byMaker
 	byTries
+	byOnlyChild
+	byUsual
 )
 
 // evidences says how sure each is, and why.
@@ -100,6 +102,8 @@ var evidences = [...]struct {
 	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
 	byMaker:          {Inferred, "it started the task, and what it did before may not have been for that"},
 	byTries:          {Inferred, "it had the lock of the file when the task tried before it slept, and the task tried again then"},
+	byOnlyChild:      {Inferred, "it is the only child of the process that is known"},
+	byUsual:          {Guess, "it ended the last waits of the task in that call, and who will end this one is not known"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

@@ -14,29 +14,32 @@ type lockedFile struct {
 	flock bool
 }
 
-// fileLock is a lock of a file that a task got, asked for in vain without waiting, or gave back.
+// fileLock is a lock of a file that a task got, asked for in vain, waits for, or gave back.
 type fileLock struct {
 	at         uint64
 	file       lockedFile
 	start, end uint64 // bytes
 	tid, pid   int
-	holder     int // in vain: a process that had it; 0: not known
-	vain, gave bool
+	holder     int // in vain, or waits: a process that had it; 0: not known
+
+	vain, waits, gave bool
 }
 
+// Of the kernel: FL_FLOCK, F_UNLCK, -EAGAIN, FILE_LOCK_DEFERRED.
 const (
-	flFlock = 2 // FL_FLOCK of the kernel
-	unlock  = 2 // F_UNLCK
-	again   = -11
+	flFlock  = 2
+	unlock   = 2
+	again    = -11
+	deferred = 1
 )
 
 func (m *model) ingestFileLock(t *task, at uint64, b *trace.FileLock) {
 	t.pid = b.PID
-	if b.Ret != 0 && b.Ret != again || !m.reserve() {
+	if b.Ret != 0 && b.Ret != again && b.Ret != deferred || !m.reserve() {
 		return
 	}
 	x := &fileLock{
-		at: at, tid: t.tid, pid: b.PID, holder: b.HolderPID, vain: b.Ret != 0, gave: b.Type == unlock,
+		at: at, tid: t.tid, pid: b.PID, holder: b.HolderPID, vain: b.Ret == again, waits: b.Ret == deferred, gave: b.Type == unlock,
 		file: lockedFile{b.Inode, b.Dev, b.Flags&flFlock != 0}, start: b.Start, end: b.End,
 	}
 	m.fileLocks[x.file] = appendGrow(m.fileLocks[x.file], x)
@@ -74,7 +77,7 @@ func (t *task) triesAround(s *segment) (before, after *fileLock) {
 		}
 	}
 	for ; before != nil && i < len(t.tries) && t.tries[i].at <= until; i++ {
-		if x := t.tries[i]; x.file == before.file && (after == nil || x.vain) {
+		if x := t.tries[i]; x.file == before.file && !x.waits && (after == nil || x.vain) {
 			if after = x; x.vain {
 				break
 			}
@@ -84,6 +87,16 @@ func (t *task) triesAround(s *segment) (before, after *fileLock) {
 		return nil, nil
 	}
 	return before, after
+}
+
+// askedBefore returns what lock of a file a task asked for right before a wait for it; nil: that is
+// not known.
+func (t *task) askedBefore(s *segment) *fileLock {
+	i := sort.Search(len(t.tries), func(i int) bool { return t.tries[i].at > s.from })
+	if i == 0 || !t.tries[i-1].waits || t.sleptSince(t.tries[i-1].at, s.from) {
+		return nil
+	}
+	return t.tries[i-1]
 }
 
 // overlaps reports whether two locks are of the same bytes of a file.
@@ -100,7 +113,7 @@ func (m *model) holder(x *fileLock) (tid int, gave uint64) {
 		}
 	}
 	for j := i - 1; j >= max(0, i-maxAhead); j-- {
-		if y := list[j]; !y.vain && !y.gave && y.pid == x.holder && y.tid != x.tid && y.overlaps(x) {
+		if y := list[j]; !y.vain && !y.waits && !y.gave && y.pid == x.holder && y.tid != x.tid && y.overlaps(x) {
 			return y.tid, forever
 		}
 	}

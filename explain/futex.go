@@ -229,13 +229,3 @@ func (w *walker) futexWake(p *piece, full *segment, name string) {
 		p.cause = Locked
 	}
 }
-
-// unfinishedFutex explains a wait for a futex that has not ended.
-func (w *walker) unfinishedFutex(p *piece, full *segment) {
-	p.wait, p.evidence = w.futexKind(w.m.task(p.task), full)
-	p.cause, p.by = Task, w.m.whoUnknown("a task that has not woken it yet")
-	p.why = "for a futex that has not been woken yet"
-	if p.wait.isLock() {
-		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
-	}
-}

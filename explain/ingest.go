@@ -244,6 +244,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if s != nil && s.state == blocked {
 		s.wake = w
 		c.noteBurst(ev, s)
+		m.noteEnd(t, s, w)
 	}
 	if w.ctx == nil && ev.TID != 0 {
 		if n := len(t.wakers); n > 0 && t.wakers[n-1].at <= m.from {

@@ -88,6 +88,7 @@ type task struct {
 	calls       []call   // in order; the last one may be open
 	lockWaits   []lockWait
 	memoryWaits []memoryWait
+	usual       []usualEnd      // who has ended its waits; a few kinds
 	tries       []*fileLock     // for locks of files, in vain or not, in order
 	sleptLate   uint64          // when it slept first after what else is kept of it; 0: not known
 	guests      []call          // virtual CPU: time its guest ran

@@ -292,7 +292,7 @@ struct record_lock {
 
 /*
  * posix_lock_inode and flock_lock_inode: a lock of a file is asked for, or given back. Only of files
- * of which somebody has asked in vain for one in the last seconds.
+ * of which somebody has asked for one that another has, in the last seconds.
  */
 struct record_file_lock {
 	__u64 inode;
@@ -303,7 +303,7 @@ struct record_file_lock {
 	__u32 flags; /* FL_* of the kernel */
 	__u32 type;  /* F_RDLCK, F_WRLCK, F_UNLCK */
 	__u32 pid;
-	__u32 holder_pid; /* asked in vain: a process that has it; 0: not known */
+	__u32 holder_pid; /* ret is not 0: a process that has it; 0: not known */
 };
 
 /* cpu_idle (state: 0xffffffff is its end) and cpu_frequency (state in kHz). */

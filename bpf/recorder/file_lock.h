@@ -13,19 +13,19 @@
 
 /*
  * Programs take and give back locks of their files all the time, several for a transaction: what is
- * recorded is only who asked in vain, and what becomes of the locks of that file in some seconds
- * after. By the file's address, which others may share.
+ * recorded is only who asked for one that another has, and what becomes of the locks of that file
+ * in some seconds after. By the file's address, which others may share.
  */
 #define WANTED_FILES 256
 #define WANTED_NS (8 * 1000000000ull)
 
 u64 file_lock_wanted[WANTED_FILES]; /* when; 0: never */
 
-static __always_inline bool file_lock_matters(struct inode *inode, bool in_vain)
+static __always_inline bool file_lock_matters(struct inode *inode, bool held)
 {
 	u64 *wanted = &file_lock_wanted[(pointer_number(inode) * 0x9e3779b97f4a7c15ull) >> 56];
 
-	if (in_vain)
+	if (held)
 		*wanted = bpf_ktime_get_ns();
 	return *wanted && bpf_ktime_get_ns() - *wanted < WANTED_NS;
 }
@@ -74,7 +74,7 @@ static __always_inline int record_file_lock(void *ctx, struct inode *inode, stru
 
 	if (!lock) /* so the verifier (6.13+) takes the tracepoint, as that asks */
 		return 0;
-	if (!file_lock_matters(inode, ret < 0))
+	if (!file_lock_matters(inode, ret))
 		return 0;
 	file_lock_read(&asked, lock);
 	record_init(&r, REC_FILE_LOCK);
@@ -86,7 +86,7 @@ static __always_inline int record_file_lock(void *ctx, struct inode *inode, stru
 	r.file_lock.flags = asked.flags;
 	r.file_lock.type = asked.type;
 	r.file_lock.pid = bpf_get_current_pid_tgid() >> 32;
-	if (ret < 0)
+	if (ret)
 		r.file_lock.holder_pid = file_lock_holder(inode, &asked);
 	return record(ctx, &r);
 }

@@ -96,7 +96,10 @@ func lookUpNames(hosts *process.Table, code interface {
 	tids := inOrder(m.First, m.TIDs)
 	known := hosts.Tasks(tids[:min(len(tids), maxNamedTasks)], limit)
 	// Those that slept all the time, and have no event.
-	known = append(known, hosts.Tasks(hosts.Siblings(known, min(limit, siblingsTimeout)), min(limit, siblingsTimeout))...)
+	some := min(limit, siblingsTimeout)
+	asleep := slices.Concat(hosts.Children(known, m.First, some), hosts.Siblings(known, some))
+	slices.Sort(asleep)
+	known = append(known, hosts.Tasks(slices.Compact(asleep), some)...)
 	for _, t := range known {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,

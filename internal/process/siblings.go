@@ -70,6 +70,36 @@ func (t *Table) Siblings(list []Task, limit time.Duration) []int {
 	return out
 }
 
+// Children returns the children of the processes of those tasks of a list that are among some
+// (CONFIG_PROC_CHILDREN), but for those in the list. It stops after limit, or at 1024 tasks.
+func (t *Table) Children(list []Task, of []int, limit time.Duration) []int {
+	end := time.Now().Add(limit)
+	known, asked := map[int]bool{}, map[int]bool{}
+	for i := range list {
+		known[list[i].TID] = true
+	}
+	var out []int
+	for i := range list {
+		x := &list[i]
+		if x.Kernel || x.Exited || asked[x.PID] || !slices.Contains(of, x.TID) {
+			continue
+		}
+		asked[x.PID] = true
+		if time.Now().After(end) {
+			break
+		}
+		children, _ := bounded(t, x.PID, "children", func() ([]int, error) { return t.beside(pool{of: x.PID}) }) // nil: none is known
+		for _, pid := range children {
+			if !known[pid] && len(out) < maxSiblings {
+				known[pid] = true
+				out = append(out, pid)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // beside lists the threads of a process, or the children of its threads.
 func (t *Table) beside(of pool) ([]int, error) {
 	dir := filepath.Join(t.opts.Proc, strconv.Itoa(of.of), "task")

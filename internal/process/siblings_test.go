@@ -1,6 +1,7 @@
 package process
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -37,4 +38,12 @@ func TestSiblings(t *testing.T) {
 	}
 	assert.Check(t, len(table.Siblings(list[:1], time.Minute)) == 0, "of a single one")
 	assert.Check(t, len(table.Siblings(list, -1)) == 0, "without time")
+
+	self := table.Tasks([]int{os.Getpid(), pids[0]}, time.Minute)
+	assert.Equal(t, len(self), 2)
+	got := table.Children(self, []int{os.Getpid()}, time.Minute)
+	assert.Check(t, slices.Contains(got, pids[1]) && slices.Contains(got, pids[2]) && !slices.Contains(got, pids[0]), "%v", got)
+	assert.Check(t, len(table.Children(self, []int{pids[0]}, time.Minute)) == 0, "of one that has none")
+	assert.Check(t, len(table.Children(self, []int{1}, time.Minute)) == 0, "of one that is not in the list")
+	assert.Check(t, len(table.Children(self, []int{os.Getpid()}, -1)) == 0, "without time")
 }

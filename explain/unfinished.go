@@ -1,0 +1,207 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// unfinishedWait explains a wait without a recorded end: it continues, or its wake-up
+// is missing. The request is what it waits for; nil: something else.
+func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) (_ piece, r *request) {
+	if full.to >= w.m.to-lateEvents && (full.iowait || full.bits&taskUninterruptible != 0) {
+		r = w.m.openRequest(t.tid, p.from)
+	}
+	switch {
+	case full.bits&taskDead != 0:
+		p.cause, p.reason = Unexplained, "the task has ended"
+	case full.to < w.m.to-lateEvents:
+		p.cause, p.reason = Unexplained, "no wake-up was recorded"
+		if w.m.recordsMissing(p.from) || w.m.recordsMissing(p.to) {
+			p.reason = reasonOverwritten
+		}
+	case r != nil:
+		p.cause, p.by, p.evidence = BlockDevice, w.m.whoDevice(r), byOpenRequest
+		p.why = "its " + w.m.requestText(r) + " has not completed"
+	case isFutex(name) || full.futex.Known():
+		w.unfinishedFutex(&p, t, full)
+	case isSleep(name):
+		p.cause, p.by = Timer, w.m.whoTimer("")
+		p.why = "sleeping in " + name
+	case isFileLock(name):
+		w.unfinishedFileLock(&p, t, full)
+	case name == "wait4" || name == "waitid":
+		w.unfinishedChild(&p, t, name)
+	default:
+		w.expect(&p, t, full)
+	}
+	if p.cause == Unexplained && p.reason == "" {
+		p.reason = "still waiting, no wake-up yet"
+		if name != "" {
+			p.reason = "still waiting in " + name + ", no wake-up yet"
+		}
+	}
+	if p.reason != "" {
+		p.why = p.reason
+	}
+	if p.cause != BlockDevice {
+		r = nil
+	}
+	return p, r
+}
+
+// unfinishedFutex explains a wait for a futex that has not ended.
+func (w *walker) unfinishedFutex(p *piece, t *task, full *segment) {
+	var kind evidence
+	p.wait, kind = w.futexKind(t, full)
+	if w.expect(p, t, full); p.cause != Unexplained {
+		if p.wait.isLock() {
+			p.cause = Locked
+		}
+		return
+	}
+	p.cause, p.by, p.evidence = Task, w.m.whoUnknown("a task that has not woken it yet"), kind
+	p.why = "for a futex that has not been woken yet"
+	if p.wait.isLock() {
+		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
+	}
+}
+
+// unfinishedFileLock explains a wait for a lock of a file that has not ended.
+func (w *walker) unfinishedFileLock(p *piece, t *task, full *segment) {
+	p.cause = Unexplained
+	x := t.askedBefore(full)
+	if x == nil {
+		return
+	}
+	if tid, _ := w.m.holder(x); tid != 0 {
+		p.cause, p.wait, p.by, p.evidence = Locked, waitFileLock, w.m.whoTask(tid), byOwner
+		w.descend(p, tid)
+	}
+}
+
+// unfinishedChild explains a wait for a child that has not ended.
+func (w *walker) unfinishedChild(p *piece, t *task, name string) {
+	p.cause = Unexplained
+	children := w.m.children(cmp.Or(t.pid, t.tid))
+	switch len(children) {
+	case 0:
+	case 1:
+		p.cause, p.wait, p.by, p.evidence = Task, waitJoin, w.m.whoTask(children[0]), byOnlyChild
+		w.descend(p, children[0])
+	default:
+		p.reason = fmt.Sprintf("still waiting in %s for one of %d children to end", name, len(children))
+	}
+}
+
+// children returns the processes that a process has made and that have not ended, as far as they
+// are known.
+func (m *model) children(pid int) []int {
+	if m.names.Tasks == nil {
+		return nil // those that slept all the time would be missing
+	}
+	found := map[int]bool{}
+	for _, tid := range m.names.Tasks() {
+		if f, ok := m.taskInfo(tid); ok && f.PPID == pid && f.PID == tid && !f.Exited {
+			found[tid] = true
+		}
+	}
+	for tid, t := range m.tasks {
+		if t.parent == pid && t.pid == tid {
+			found[tid] = true
+		}
+	}
+	var out []int
+	for tid := range found {
+		if t := m.tasks[tid]; t == nil || !t.ended() {
+			out = append(out, tid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ended reports whether a task's last event is its end.
+func (t *task) ended() bool {
+	n := len(t.segments)
+	return n > 0 && t.segments[n-1].bits&taskDead != 0
+}
+
+// usualEnd is who has ended the last waits of a task of one kind.
+type usualEnd struct {
+	call  int16
+	futex int16 // operation; -1: it is none
+	by    int
+	count int
+}
+
+const (
+	maxUsual   = 4 // kinds of waits of a task
+	leastUsual = 3 // waits that one task has ended in a row, to be expected to end the next one
+)
+
+func usualKind(s *segment) usualEnd {
+	x := usualEnd{call: s.call, futex: -1}
+	if s.futex.Known() {
+		x.futex = int16(s.futex.Op())
+	}
+	return x
+}
+
+// noteEnd keeps who has ended a wait of a task. Time limits and signals end none.
+func (m *model) noteEnd(t *task, s *segment, wk *wake) {
+	if wk.signal || s.byTimer() || s.iowait {
+		return
+	}
+	x := usualKind(s)
+	x.by, x.count = m.sender(wk), 1
+	for i := range t.usual {
+		if o := &t.usual[i]; o.call == x.call && o.futex == x.futex {
+			if o.by == x.by {
+				o.count++
+			} else {
+				o.by, o.count = x.by, 1
+			}
+			return
+		}
+	}
+	if len(t.usual) == maxUsual {
+		t.usual = t.usual[:copy(t.usual, t.usual[1:])]
+	}
+	t.usual = append(t.usual, x)
+}
+
+// expect explains a wait that has not ended by who has ended the last ones of its kind, if that was
+// one task: a guess, and of the slow task and of locks only, as a thread that serves others is
+// idle as well. Unexplained: nobody is expected.
+func (w *walker) expect(p *piece, t *task, full *segment) {
+	p.cause = Unexplained
+	if len(w.stack) > 1 && !p.wait.isLock() {
+		return
+	}
+	kind := usualKind(full)
+	for i := range t.usual {
+		o := &t.usual[i]
+		if o.call != kind.call || o.futex != kind.futex || o.count < leastUsual || o.by == 0 || o.by == t.tid || w.m.kernelThread(o.by) {
+			continue
+		}
+		by := w.m.tasks[o.by]
+		if by == nil || by.ended() || by.waitsLikewise(full) {
+			return
+		}
+		p.cause, p.by, p.evidence = Task, w.m.whoTask(o.by), byUsual
+		w.descend(p, o.by)
+		return
+	}
+}
+
+// waitsLikewise reports whether a task is in a wait that has not ended, for the same kind of futex
+// as another one: it will not end that.
+func (t *task) waitsLikewise(s *segment) bool {
+	n := len(t.segments)
+	if n == 0 || !s.futex.Known() {
+		return false
+	}
+	last := &t.segments[n-1]
+	return last.state == blocked && last.wake == nil && last.futex.Known() && last.futex.Op() == s.futex.Op()
+}
