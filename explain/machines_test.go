@@ -51,6 +51,7 @@ func (j *judge) report(t testing.TB) {
 	share := func(n int) float64 { return percent(int64(n), int64(j.asked)) }
 	t.Logf("%d machines, %d events, %d outliers: culprit right %.2f %%, wrong %.2f %%, unexplained %.2f %%; roots right %.2f %%; %d steps seen, %d wrong; %d bystanders",
 		j.machines, j.events, j.asked, share(j.right), share(j.wrong), share(j.silent), share(j.rootsRight), j.seen, len(j.seenWrong), len(j.bystanders))
+	t.Logf("%d guesses about waits that had not ended: %d right, and %d never end", j.expected, j.expectedRight, j.neverEnded)
 	if j.served > 0 {
 		t.Logf("%d waits for servers that serve many, roots right %d, not told %d; guesses %d", j.served, j.servedRight, j.servedSilent, j.servedGuess)
 	}

@@ -57,6 +57,8 @@ func (w *walker) unfinishedFutex(p *piece, t *task, full *segment) {
 	if w.expect(p, t, full); p.cause != Unexplained {
 		if p.wait.isLock() {
 			p.cause = Locked
+		} else {
+			p.wait = waitAny // which has words for what has ended
 		}
 		return
 	}
@@ -155,15 +157,12 @@ func (m *model) noteEnd(t *task, s *segment, wk *wake) {
 	}
 	x := usualKind(s)
 	x.by, x.count = m.sender(wk), 1
-	for i := range t.usual {
-		if o := &t.usual[i]; o.call == x.call && o.futex == x.futex {
-			if o.by == x.by {
-				o.count++
-			} else {
-				o.by, o.count = x.by, 1
-			}
-			return
+	if o := t.usualAt(s); o != nil {
+		if o.by == x.by {
+			x.count += o.count
 		}
+		*o = x
+		return
 	}
 	if len(t.usual) == maxUsual {
 		t.usual = t.usual[:copy(t.usual, t.usual[1:])]
@@ -171,28 +170,39 @@ func (m *model) noteEnd(t *task, s *segment, wk *wake) {
 	t.usual = append(t.usual, x)
 }
 
-// expect explains a wait that has not ended by who has ended the last ones of its kind, if that was
-// one task: a guess, and of the slow task and of locks only, as a thread that serves others is
-// idle as well. Unexplained: nobody is expected.
+// expect explains a wait that has not ended by whom the task has asked, or by who has ended the
+// last ones of its kind, if that was one task: a guess. Unexplained: nobody is expected.
 func (w *walker) expect(p *piece, t *task, full *segment) {
 	p.cause = Unexplained
-	if len(w.stack) > 1 && !p.wait.isLock() {
+	if full.bits&taskUninterruptible != 0 {
+		return // the kernel's
+	}
+	usual := t.usualAt(full)
+	tid, e := w.askedFor(t, full), byAsked
+	switch {
+	case tid != 0 && (usual == nil || usual.by == tid):
+	case len(w.stack) > 1 && !p.wait.isLock(), usual == nil, usual.count < leastUsual:
+		return // a thread that serves others is idle as well
+	default:
+		tid, e = usual.by, byUsual
+	}
+	if x := w.m.tasks[tid]; x == nil || tid == t.tid || x.ended() || x.waitsLikewise(full) || w.m.kernelThread(tid) {
 		return
 	}
-	kind := usualKind(full)
+	p.cause, p.by, p.evidence = Task, w.m.whoTask(tid), e
+	w.descend(p, tid)
+}
+
+// usualAt returns who has ended the last waits of a task that were of the kind of one; nil: there
+// were none.
+func (t *task) usualAt(s *segment) *usualEnd {
+	kind := usualKind(s)
 	for i := range t.usual {
-		o := &t.usual[i]
-		if o.call != kind.call || o.futex != kind.futex || o.count < leastUsual || o.by == 0 || o.by == t.tid || w.m.kernelThread(o.by) {
-			continue
+		if o := &t.usual[i]; o.call == kind.call && o.futex == kind.futex {
+			return o
 		}
-		by := w.m.tasks[o.by]
-		if by == nil || by.ended() || by.waitsLikewise(full) {
-			return
-		}
-		p.cause, p.by, p.evidence = Task, w.m.whoTask(o.by), byUsual
-		w.descend(p, o.by)
-		return
 	}
+	return nil
 }
 
 // waitsLikewise reports whether a task is in a wait that has not ended, for the same kind of futex
@@ -204,4 +214,55 @@ func (t *task) waitsLikewise(s *segment) bool {
 	}
 	last := &t.segments[n-1]
 	return last.state == blocked && last.wake == nil && last.futex.Known() && last.futex.Op() == s.futex.Op()
+}
+
+// maxGoneOn bounds the waits that ended for nothing.
+const maxGoneOn = 8
+
+// outputCalls wait for room, which those make that read.
+var outputCalls = map[string]bool{
+	"write": true, "writev": true, "sendto": true, "sendmsg": true, "sendmmsg": true, "sendfile": true, "splice": true,
+}
+
+// askedFor returns the one task that another one has woken from a wait for input since its own last
+// wait, before it waited itself; if it waits for room to write, the last one that it has woken so.
+// A wait that ended for nothing, and was gone on with, is none: who reads from a UNIX socket wakes
+// whoever waits to read from its other end. Of a task that others wait for, only what it was woken
+// for by those counts. 0: nobody, or several.
+func (w *walker) askedFor(t *task, full *segment) (tid int) {
+	if full.futex.Known() {
+		return 0
+	}
+	room := outputCalls[w.m.syscall(int(full.call))]
+	replies := w.m.repliesOf(t.tid)
+	i := len(t.before) + t.segmentAt(full.from)
+	to := full.from
+	for range maxGoneOn {
+		for i--; i >= 0 && t.kept(i).state != blocked; i-- {
+		}
+		since := uint64(0)
+		if i >= 0 {
+			since = t.kept(i).to
+		}
+		for _, r := range replies {
+			switch {
+			case r.at > to || r.at < since && !room || slices.Contains(w.stack, r.tid):
+			case room || tid == 0 || tid == r.tid:
+				tid = r.tid
+			default:
+				return 0
+			}
+		}
+		switch n := len(w.stack); {
+		case tid == 0 && (i < 0 || usualKind(t.kept(i)) != usualKind(full)):
+			return 0
+		case tid == 0:
+		case n > 1 && (i < 0 || t.kept(i).wake == nil || w.m.sender(t.kept(i).wake) != w.stack[n-2]):
+			return 0
+		default:
+			return tid
+		}
+		to = since
+	}
+	return 0
 }

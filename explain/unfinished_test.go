@@ -12,7 +12,7 @@ import (
 
 // TestUnfinished: what a wait that has not ended is for, as far as that is known.
 func TestUnfinished(t *testing.T) {
-	const read, flock, wait4, child, another = 63, 73, 61, 50, 51
+	const read, write, flock, wait4, child, another = 63, 64, 73, 61, 50, 51
 	mutex := waitsFor(trace.FutexWait, 2, false)
 	// after has the victim wait for so many others, each for 100 us, and then from 1 ms on.
 	after := func(sw trace.Switch, by ...int) func(s *script) {
@@ -23,6 +23,20 @@ func TestUnfinished(t *testing.T) {
 				s.swap(at, 0, victim, 0, sw).wake(at+100, 1, tid, victim, 0).swap(at+110, 0, 0, victim, sleeps(0))
 			}
 			s.swap(1000, 0, victim, 0, sw)
+		}
+	}
+	// asked has the victim wake tasks that wait for input, and then wait from 1 ms on.
+	asked := func(sw trace.Switch, by int, tids ...int) func(s *script) {
+		return func(s *script) {
+			s.swap(110, 1, 0, other, sleeps(0)).swap(115, 1, other, third, sleeps(read)).swap(120, 0, 0, victim, sleeps(0))
+			s.swap(125, 1, third, 0, sleeps(read))
+			if by != 0 {
+				s.swap(200, 0, victim, 0, sw).swap(290, 1, 0, by, sleeps(0)).wake(300, 1, by, victim, 0).swap(305, 1, by, 0, sleeps(read)).swap(310, 0, 0, victim, sleeps(0))
+			}
+			for i, tid := range tids {
+				s.wake(900+uint64(i), 0, victim, tid, 1)
+			}
+			s.swap(1000, 0, victim, 0, sw).swap(1010, 1, 0, tids[0], sleeps(0))
 		}
 	}
 	and := func(trace, more func(s *script)) func(s *script) { return func(s *script) { trace(s); more(s) } }
@@ -57,6 +71,13 @@ func TestUnfinished(t *testing.T) {
 		{name: "by one that has ended", cause: Unexplained, says: "still waiting in read", trace: and(after(sleeps(read), other, other, other), func(s *script) {
 			s.swap(2000, 1, other, 0, trace.Switch{PrevState: taskDead, Call: trace.CallNone})
 		})},
+		{name: "by whom it asked", trace: asked(sleeps(read), 0, other), cause: Task, confidence: Guess, says: "waiting in read for other 2, which ran for 10.0 ms (a guess: the task woke it before it began to wait"},
+		{name: "by whom it asked as before", trace: asked(sleeps(read), other, other), cause: Task, confidence: Guess, says: "for other 2"},
+		{name: "another one ended the last", trace: asked(sleeps(read), third, other), cause: Unexplained, says: "still waiting in read", not: "other"},
+		{name: "it asked two", trace: asked(sleeps(read), 0, other, third), cause: Unexplained, says: "still waiting in read", not: "other"},
+		{name: "for room, of the last who read", trace: asked(sleeps(write), 0, third, other), cause: Task, confidence: Guess, says: "waiting in write for other 2"},
+		{name: "for a file", trace: asked(trace.Switch{PrevState: 2, Call: write}, 0, other), cause: Unexplained, says: "still waiting in write", not: "other"},
+
 		{name: "a mutex", trace: after(mutex, other, other, other), cause: Locked, wait: "mutex", confidence: Guess, says: "waiting for a mutex that other 2 held"},
 		{name: "a mutex that that one waits for", trace: and(after(mutex, other, other, other), func(s *script) { s.swap(2000, 1, other, 0, mutex) }), cause: Locked, wait: "mutex", confidence: Inferred, says: "waiting for a mutex (for a futex that has not been woken yet)", not: "other"},
 		{name: "a lock of a file", trace: asks(deferred, other), cause: Locked, wait: "file_lock", confidence: Inferred, says: "waiting for a lock of a file that other 2 held, which ran for 10.0 ms"},
@@ -74,7 +95,9 @@ func TestUnfinished(t *testing.T) {
 			c.trace(s)
 			s.add(12000, trace.CPUIdle, 0, 0, trace.Idle{CPU: 0})
 			names := caseNames
-			names.Syscall = func(nr int) string { return map[int]string{read: "read", flock: "flock", wait4: "wait4"}[nr] }
+			names.Syscall = func(nr int) string {
+				return map[int]string{read: "read", write: "write", flock: "flock", wait4: "wait4"}[nr]
+			}
 			if c.names != nil {
 				c.names(&names)
 			}

@@ -22,6 +22,8 @@ type judge struct {
 	servedSilent, servedGuess   int
 	servedMistakes              []string
 	seen                        int // steps that are said to be seen
+	expected                    int // guesses about waits that have not ended: all, right by what ends them later,
+	expectedRight, neverEnded   int // and of waits that never end
 	bystanders, seenWrong       []string
 	mistakes, rootMistakes      []string
 	by                          map[string][2]int // right and all, by the true cause
@@ -114,8 +116,19 @@ func (j *judge) culprit(list []known, p *Part) bool {
 
 // result judges one explanation of what a task did.
 func (j *judge) result(t *actor, o *Outlier, r *Result) {
-	told := t.story(o.Start, o.End, j.horizon)
+	horizon := j.horizon
+	if e := r.Blame.Evidence; e == evidences[byUsual].words || e == evidences[byAsked].words { // it says who will end the wait
+		horizon = forever
+		j.expected++
+	}
+	told := t.story(o.Start, o.End, horizon)
 	causes, _, most, _ := most(told)
+	if horizon == forever && causes[Unexplained] == most {
+		j.neverEnded++
+		j.took(t, o, r)
+		j.steps(r)
+		return
+	}
 	name := ""
 	for c, ns := range causes {
 		if ns == most {
@@ -129,6 +142,9 @@ func (j *judge) result(t *actor, o *Outlier, r *Result) {
 	case j.culprit(told, &r.Blame):
 		j.right++
 		n[0]++
+		if horizon == forever {
+			j.expectedRight++
+		}
 	case r.Blame.Cause == Unexplained:
 		j.silent++
 	default:
@@ -136,7 +152,7 @@ func (j *judge) result(t *actor, o *Outlier, r *Result) {
 		j.mistake(t, o, r, told)
 	}
 	j.by[name] = n
-	roots := t.roots(o.Start, o.End, j.horizon, nil)
+	roots := t.roots(o.Start, o.End, horizon, nil)
 	ok := len(r.Roots) > 0 && j.culprit(roots, &groupByCause(r.Roots)[0].parts[0])
 	if onBehalf(told) {
 		if r.Confidence == Guess {
