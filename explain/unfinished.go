@@ -180,7 +180,7 @@ func (w *walker) expect(p *piece, t *task, full *segment) {
 	usual := t.usualAt(full)
 	tid, e := w.askedFor(t, full), byAsked
 	switch {
-	case tid != 0 && (usual == nil || usual.by == tid):
+	case tid != 0 && (usual == nil || usual.by == tid || slices.Contains(w.stack, usual.by)):
 	case len(w.stack) > 1 && !p.wait.isLock(), usual == nil, usual.count < leastUsual:
 		return // a thread that serves others is idle as well
 	default:

@@ -72,6 +72,16 @@ func TestUnfinished(t *testing.T) {
 			s.swap(2000, 1, other, 0, trace.Switch{PrevState: taskDead, Call: trace.CallNone})
 		})},
 		{name: "by whom it asked", trace: asked(sleeps(read), 0, other), cause: Task, confidence: Guess, says: "waiting in read for other 2, which ran for 10.0 ms (a guess: the task woke it before it began to wait"},
+		{name: "by whom that asked", cause: Task, confidence: Guess, says: "for other 2, which spent 9.9 ms waiting for third 3 (SCHED_FIFO 50), which ran for 9.9 ms", trace: func(s *script) {
+			s.swap(110, 1, 0, other, sleeps(0)).swap(115, 1, other, third, sleeps(read)).swap(120, 0, 0, victim, sleeps(0)).swap(125, 1, third, 0, sleeps(read))
+			s.wake(900, 0, victim, other, 1).swap(905, 1, 0, other, sleeps(0)).swap(1000, 0, victim, 0, sleeps(read))
+			s.wake(1040, 1, other, third, 1).swap(1050, 1, other, third, sleeps(read))
+		}},
+		{name: "by one that others have asked", cause: Task, confidence: Guess, says: "for other 2, which spent 9.9 ms unexplained", trace: func(s *script) {
+			s.swap(110, 1, 0, other, sleeps(0)).swap(115, 1, other, third, sleeps(read)).swap(120, 0, 0, victim, sleeps(0)).swap(125, 1, third, 40, sleeps(read))
+			s.wake(900, 0, victim, other, 1).swap(905, 1, 40, other, sleeps(0)).swap(910, 1, other, 40, sleeps(read)).swap(1000, 0, victim, 0, sleeps(read))
+			s.wake(1010, 1, 40, other, 1).swap(1015, 1, 40, other, sleeps(0)).wake(1040, 1, other, third, 1).swap(1050, 1, other, third, sleeps(read))
+		}},
 		{name: "by whom it asked as before", trace: asked(sleeps(read), other, other), cause: Task, confidence: Guess, says: "for other 2"},
 		{name: "another one ended the last", trace: asked(sleeps(read), third, other), cause: Unexplained, says: "still waiting in read", not: "other"},
 		{name: "it asked two", trace: asked(sleeps(read), 0, other, third), cause: Unexplained, says: "still waiting in read", not: "other"},
