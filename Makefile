@@ -132,7 +132,7 @@ unit: ## tests of packages, next to the code; without root, some are skipped
 	$(REPORT) $(UNIT)
 
 .PHONY: race
-race: ## the same under the race detector, the slow ones left out (PART=0/2: every second package)
+race: ## the same under the race detector, the slow ones left out (PART=0/3: every third package)
 	@if command -v gcc >/dev/null; then \
 		echo 'race: go test -race -short $(or $(RACE),of the packages of unit)'; \
 		CGO_ENABLED=1 $(REPORT) -race -short $(or $(RACE),$(if $(PART),$(shell printf '%s\n' $(UNIT) | awk -v part=$(PART) 'split(part, p, "/") && NR % p[2] == p[1]'),$(UNIT))); \
