@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"slices"
 	"sort"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -103,7 +104,8 @@ func (t *task) askedBefore(s *segment) *fileLock {
 func (x *fileLock) overlaps(y *fileLock) bool { return x.start <= y.end && y.start <= x.end }
 
 // holder returns the task that had what one asked for in vain, 0 if that is not known, and when
-// it gave that back, forever if not within the history.
+// it gave that back, forever if not within the history. Which thread of the process it was is
+// known by that, or by when it took it; else it is the first.
 func (m *model) holder(x *fileLock) (tid int, gave uint64) {
 	list := m.fileLocks[x.file]
 	i := sort.Search(len(list), func(i int) bool { return list[i].at > x.at })
@@ -117,7 +119,23 @@ func (m *model) holder(x *fileLock) (tid int, gave uint64) {
 			return y.tid, forever
 		}
 	}
+	if x.holder == x.pid {
+		return 0, forever // another thread of its own process
+	}
 	return x.holder, forever
+}
+
+// descendHolder explains a wait for a lock of a file by what its holder did, unless that may have
+// been another thread of its process.
+func (w *walker) descendHolder(p *piece, x *fileLock, tid int) {
+	if tid == x.holder && !slices.ContainsFunc(w.m.fileLocks[x.file], func(y *fileLock) bool { return y.tid == tid }) {
+		for _, t := range w.m.tasks {
+			if t.pid == tid && t.tid != tid {
+				return
+			}
+		}
+	}
+	w.descend(p, tid)
 }
 
 // triedPieces explains a sleep between two tries for a lock of a file: until its holder gave it
@@ -131,7 +149,7 @@ func (w *walker) triedPieces(out []piece, p piece, full *segment, before, after 
 		if tid == 0 || tid == x.tid {
 			q.by = w.m.whoUnknown("an unknown holder")
 		} else {
-			w.descend(&q, tid)
+			w.descendHolder(&q, x, tid)
 		}
 		out = w.add(out, q)
 		p.from = max(p.from, q.to)

@@ -64,6 +64,16 @@ func TestFileLockTries(t *testing.T) {
 		{name: "nobody knows whose", cause: Locked, wait: "file_lock", says: "for a lock of a file (in clock_nanosleep)", not: "other", trace: tried(inVain(0), func(s *script) {
 			wakes(s).file(11020, 0, victim, inVain(0))
 		})},
+		{name: "a process with several threads", cause: Locked, wait: "file_lock", says: "10.0 ms " + itsHolder + ".", not: "ran", trace: func(s *script) {
+			tried(inVain(other), func(s *script) { wakes(s).file(11020, 0, victim, inVain(other)) })(s)
+			s.swap(11030, 1, other, 40, trace.Switch{})
+			sw := s.list[len(s.list)-1].Body.(trace.Switch)
+			sw.NextPID = other
+			s.list[len(s.list)-1].Body = sw
+		}},
+		{name: "another thread of its own", cause: Locked, wait: "file_lock", says: "for a lock of a file (in clock_nanosleep)", not: "victim 1 held", trace: tried(inVain(victim), func(s *script) {
+			wakes(s).file(11020, 0, victim, inVain(victim))
+		})},
 		{name: "it gave up", cause: Timer, says: "asleep until a timer", not: "a lock", trace: tried(inVain(other), func(s *script) { wakes(s) })},
 		{name: "it asks for that of another file", cause: Timer, says: "asleep until a timer", not: "a lock", trace: tried(inVain(other), func(s *script) {
 			wakes(s).file(11020, 0, victim, trace.FileLock{Inode: 8, Dev: 1, Flags: 1, Type: 1})

@@ -78,7 +78,7 @@ func (w *walker) unfinishedFileLock(p *piece, t *task, full *segment) {
 	}
 	if tid, _ := w.m.holder(x); tid != 0 {
 		p.cause, p.wait, p.by, p.evidence = Locked, waitFileLock, w.m.whoTask(tid), byOwner
-		w.descend(p, tid)
+		w.descendHolder(p, x, tid)
 	}
 }
 

@@ -10,6 +10,8 @@
 #define FL_FLOCK 2
 #define FL_OFDLCK 1024
 #define F_RDLCK 0
+#define FILE_LOCK_DEFERRED 1
+#define EAGAIN 11
 
 /*
  * Programs take and give back locks of their files all the time, several for a transaction: what is
@@ -71,10 +73,12 @@ static __always_inline int record_file_lock(void *ctx, struct inode *inode, stru
 {
 	struct read_file_lock asked;
 	struct record r;
+	bool held;
 
 	if (!lock) /* so the verifier (6.13+) takes the tracepoint, as that asks */
 		return 0;
-	if (!file_lock_matters(inode, ret))
+	held = ret == -EAGAIN || ret == FILE_LOCK_DEFERRED;
+	if (!file_lock_matters(inode, held))
 		return 0;
 	file_lock_read(&asked, lock);
 	record_init(&r, REC_FILE_LOCK);
@@ -86,7 +90,7 @@ static __always_inline int record_file_lock(void *ctx, struct inode *inode, stru
 	r.file_lock.flags = asked.flags;
 	r.file_lock.type = asked.type;
 	r.file_lock.pid = bpf_get_current_pid_tgid() >> 32;
-	if (ret)
+	if (held)
 		r.file_lock.holder_pid = file_lock_holder(inode, &asked);
 	return record(ctx, &r);
 }
