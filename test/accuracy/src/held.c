@@ -77,6 +77,8 @@ static void quota_victim(struct actor *actor)
 	}
 	if (throttled() < (truth.end - truth.start) / 100 * 95)
 		truth.spoilt = "it was not the quota";
+	else if (gap_pieces != 1)
+		truth.spoilt = "the victim ran for a moment";
 }
 
 static void quota(void)
