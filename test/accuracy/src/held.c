@@ -77,7 +77,7 @@ static void quota_victim(struct actor *actor)
 	}
 	if (throttled() < (truth.end - truth.start) / 100 * 95)
 		truth.spoilt = "it was not the quota";
-	else if (gap_pieces != 1)
+	else if (truth.end - truth.start > 100 * MSEC && gap_pieces != 1) /* longer than a period of the quota */
 		truth.spoilt = "the victim ran for a moment";
 }
 
