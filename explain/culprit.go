@@ -84,7 +84,7 @@ func (m *model) hasEnded(tid int) bool {
 		return true
 	}
 	t := m.tasks[tid]
-	return t != nil && len(t.segments) > 0 && t.segments[len(t.segments)-1].bits&taskDead != 0
+	return t != nil && t.ended()
 }
 
 var kernelNames = []string{
