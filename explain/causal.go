@@ -65,13 +65,17 @@ func clipped(pieces []piece, from, to uint64) (out []piece) {
 func (w *walker) process(tid int) int { return cmp.Or(w.m.pidOf(tid), tid) }
 
 // servesOthers reports whether a thread got messages from more than one side during a wait, and
-// sets lo to the beginning of the first wait for these.
+// sets lo to the beginning of the first wait for these. A thread of a runtime does.
 func (b *backward) servesOthers(tid int, to uint64) bool {
 	t := b.w.m.tasks[tid]
 	if t == nil || !b.loop(t, to) {
 		return false
 	}
 	b.unsure = b.w.m.gapIn(b.from, to) < to
+	if b.w.m.runtime(b.w.process(tid)) {
+		b.lo = b.from
+		return true
+	}
 	first, some, others := 0, false, false // first: task that sent something
 	before := b.from
 	var latest message
@@ -142,6 +146,9 @@ func (b *backward) step() bool {
 		l.tid, l.target = x.tid, l.process
 		return true
 	case x.tid == 0:
+		if b.elsewhere(l, &x) {
+			return true
+		}
 		b.alone(l, &x)
 		return false
 	}

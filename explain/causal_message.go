@@ -79,13 +79,15 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 
 // loop finds out, and reports, whether a thread does all of its waiting in calls for many, except
 // for disks, locks and helpers: otherwise these may be for one, with a time limit. What is done
-// for one alone is in order.
+// for one alone is in order. A thread of a runtime is one: its waits are those of several tasks.
 func (b *backward) loop(t *task, to uint64) bool {
 	if is, known := b.loops[t.tid]; known {
 		return is
 	}
-	is := !b.w.m.dedicated(b.w.process(t.tid))
-	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to && is; i++ {
+	process := b.w.process(t.tid)
+	always := b.w.m.runtime(process)
+	is := always || !b.w.m.dedicated(process)
+	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to && is && !always; i++ {
 		s := &t.segments[i]
 		b.w.walked++
 		if s.state == blocked && s.call >= 0 && !s.iowait && !s.held() && s.bits&taskUninterruptible == 0 &&

@@ -51,6 +51,7 @@ const (
 	byLastMessage
 	byOneOfMessages
 	byUnseenMessage
+	byOtherThread
 	byDriver
 	byMaker
 	byTries
@@ -100,6 +101,7 @@ var evidences = [...]struct {
 	byLastMessage:    {Inferred, "of what it waits for at once, this came last before it went on"},
 	byOneOfMessages:  {Guess, "it had several messages, and for which one it went on is not recorded"},
 	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
+	byOtherThread:    {Guess, "that thread was at work meanwhile, and for which one it waited is not recorded"},
 	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
 	byMaker:          {Inferred, "it started the task, and what it did before may not have been for that"},
 	byTries:          {Inferred, "it had the lock of the file when the task tried before it slept, and the task tried again then"},

@@ -118,7 +118,7 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	m.startRun(c, ev.Time, b.NextTID, b.NextPrio)
 	c.lastRequest, c.current, c.receivedAt = nil, b.NextTID, 0
 	if !bytes.HasPrefix(b.NextComm[:], []byte("ksoftirqd/")) { // where the same softirqs go on
-		c.protocol.at, c.letOutAt = 0, 0
+		c.protocol.at, c.letOut.at = 0, 0
 	}
 	if b.NextTID != 0 {
 		m.switchIn(ev, c, b)
@@ -219,7 +219,11 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if w.protocol = c.afterProtocol(w); w.protocol != nil {
 		w.local = false // whom the timer interrupted sent nothing
 	}
-	w.letOut = c.afterLetOut(w)
+	from := ev.Time
+	if s != nil {
+		from = s.from
+	}
+	w.letOut = c.afterLetOut(w, from)
 	w.local = w.local && w.letOut == waitAny
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {

@@ -196,8 +196,7 @@ type cpu struct {
 	idles         []idleState
 	frequencies   []frequency
 	protocol      protocolTimer // the last one since a switch; at 0: none
-	letOutAt      uint64        // when packets that had been held back were sent, since a switch; 0: none were
-	letOutBy      wait          // what had held them back
+	letOut        letOut        // the last since a switch
 	received      frame         // the last packet since a switch, received outside a softirq that is recorded
 	receivedAt    uint64
 }
@@ -287,10 +286,11 @@ type model struct {
 	scanned        int // requests examined
 	full           bool
 	damaged        bool
-	gaps           []Interval      // in which records of some CPU are missing, in order
-	socketsKnown   bool            // timers of TCP say what they are for
-	protocols      map[uint64]wait // protocolTimers, by address
-	letOut         map[uint64]wait // letOutTimers, by address
+	gaps           []Interval        // in which records of some CPU are missing, in order
+	socketsKnown   bool              // timers of TCP say what they are for
+	protocols      map[uint64]wait   // protocolTimers, by address
+	letOuts        map[uint64]wait   // letOutTimers, by address
+	letOutAt       map[uint64]uint64 // when those timers last expired, by the timer
 
 	cpuCache   [64]*cpu   // cpus by number
 	taskCache  [256]*task // recently used tasks
@@ -306,6 +306,7 @@ type model struct {
 	roles      map[[2]int]role   // of a process for another
 	replies    map[int][]reply   // by who woke; nil: not computed
 	alone      map[int]bool      // see dedicated
+	runtimes   map[int]bool      // see runtime
 	threads    map[int][]int     // by process; nil: not computed
 	received   map[string][]int  // see receivers; nil: not computed
 	inputs     [1 << 10]int8     // system calls that wait for input: 1; not: -1
@@ -323,7 +324,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, fileLocks: map[lockedFile][]*fileLock{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOut: map[uint64]wait{},
+		queues: map[string][]*work{}, fileLocks: map[lockedFile][]*fileLock{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOuts: map[uint64]wait{}, letOutAt: map[uint64]uint64{}, runtimes: map[int]bool{},
 	}
 	for i := range outliers {
 		for _, v := range outliers[i].Key {

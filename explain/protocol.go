@@ -93,27 +93,45 @@ func (c *cpu) afterProtocol(w *wake) *protocolTimer {
 // back: of a queueing discipline (net/sched/sch_api.c), and TCP's pacing.
 var letOutTimers = map[string]wait{"qdisc_watchdog": waitQdisc, "tcp_pace_kick": waitPacing}
 
+// letOut is a timer that sends packets which the kernel has held back.
+type letOut struct {
+	at     uint64 // 0: none
+	before uint64 // when it did so the last time before; 0: not known
+	by     wait   // what had held them back
+}
+
 // ingestLetOut notes that packets are sent that had been held back. For how long is not recorded.
 func (m *model) ingestLetOut(ev *trace.Event, c *cpu, b *trace.Hrtimer) {
-	by, known := m.letOut[b.Function]
+	by, known := m.letOuts[b.Function]
 	if !known {
 		by = letOutTimers[m.function(b.Function)]
-		if len(m.letOut) < maxOpen {
-			m.letOut[b.Function] = by
+		if len(m.letOuts) < maxOpen {
+			m.letOuts[b.Function] = by
 		}
 	}
-	if by != waitAny {
-		c.letOutAt, c.letOutBy = ev.Time, by
+	if by == waitAny {
+		return
+	}
+	before := m.letOutAt[b.Hrtimer]
+	c.letOut = letOut{at: ev.Time, before: before, by: by}
+	if before != 0 || len(m.letOutAt) < maxOpen {
+		m.letOutAt[b.Hrtimer] = ev.Time
 	}
 }
 
-// afterLetOut returns what held back a packet that wakes a task, if it was probably one of these,
-// which the task that had the CPU did not send; waitAny: it was not.
-func (c *cpu) afterLetOut(w *wake) wait {
-	if c.letOutAt == 0 || w.at-c.letOutAt > sameSoftirq {
+// afterLetOut returns what held back a packet that ends a wait since from, if it was probably one
+// of these, which the task that had the CPU did not send; waitAny: it was not. What a socket is to
+// send is held back by its pacing no longer than since that last sent some: most of a wait was
+// something else where it did so right before its end.
+func (c *cpu) afterLetOut(w *wake, from uint64) wait {
+	o := &c.letOut
+	if o.at == 0 || w.at-o.at > sameSoftirq {
 		return waitAny
 	}
-	return c.letOutBy
+	if o.by == waitPacing && o.before > from && (w.at-o.before)*2 < w.at-from {
+		return waitAny
+	}
+	return o.by
 }
 
 // heldWords says what held back a packet, in parentheses.

@@ -21,6 +21,7 @@ const (
 	fnAlarm
 	fnTimerFD
 	fnQdisc
+	fnPacing
 )
 
 var timerNames = func() Names {
@@ -32,6 +33,7 @@ var timerNames = func() Names {
 		return map[uint64]string{
 			fnSleep: "hrtimer_wakeup", fnTimeout: "process_timeout", fnWrite: "tcp_write_timer", fnDelayedACK: "tcp_delack_timer",
 			fnIOCost: "iocg_waitq_timer_fn", fnDispatch: "blk_throtl_dispatch_work_fn", fnAlarm: "it_real_fn", fnTimerFD: "timerfd_tmrproc", fnQdisc: "qdisc_watchdog",
+			fnPacing: "tcp_pace_kick",
 		}[a]
 	}
 	return n
@@ -44,6 +46,12 @@ func (s *script) expire(us uint64, function uint64, tcp trace.TCPTimer, tid int)
 		s.wake(us, 0, 0, tid, 0)
 	}
 	return s.add(us, trace.TimerExit, 0, 0, trace.Timer{Timer: 5})
+}
+
+// pace has the timer expire with which TCP sends what it has held back, on top of a task.
+func (s *script) pace(us uint64, interrupted int) *script {
+	return s.add(us, trace.HrtimerEntry, 0, interrupted, trace.Hrtimer{Hrtimer: 7, Function: fnPacing}).
+		add(us+1, trace.HrtimerExit, 0, interrupted, trace.Hrtimer{Hrtimer: 7})
 }
 
 // receive has a packet wake the victim, on top of a task in a system call.
@@ -171,6 +179,20 @@ func TestProtocolTimers(t *testing.T) {
 				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
 					add(9500, trace.HrtimerEntry, 0, other, trace.Hrtimer{Hrtimer: 1, Function: fnQdisc}).add(9501, trace.HrtimerExit, 0, other, trace.Hrtimer{Hrtimer: 1}).
 					receive(10520, 0, other).swap(11000, 0, other, victim, sleeps(0))
+			},
+		},
+		{
+			name: "paced to its end", cause: Network, wait: "pacing", says: "for the network (held back by the pacing of TCP: ss -ti)", not: "other",
+			trace: func(s *script) {
+				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
+					pace(1900, other).pace(10500, other).receive(10520, 0, other).swap(11000, 0, other, victim, sleeps(0))
+			},
+		},
+		{
+			name: "paced at the end only, of a task that had not read before", cause: Task, says: "waiting for other 2", not: "held back",
+			trace: func(s *script) {
+				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
+					pace(9900, other).pace(10100, other).pace(10500, other).receive(10520, 0, other).swap(11000, 0, other, victim, sleeps(0))
 			},
 		},
 		{
