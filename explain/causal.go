@@ -138,6 +138,8 @@ func (b *backward) step() bool {
 		x, ok = b.made(l)
 	}
 	switch {
+	case !ok && b.asked(l):
+		return true
 	case !ok || b.w.below > maxBelow || !x.handed && (x.process == b.waiter || slices.Contains(b.w.stack, x.tid)):
 		b.own(l, b.lo)
 		return false
@@ -146,10 +148,14 @@ func (b *backward) step() bool {
 		l.tid, l.target = x.tid, l.process
 		return true
 	case x.tid == 0:
-		if b.elsewhere(l, &x) {
+		if b.elsewhere(l, &x) || b.asked(l) {
 			return true
 		}
-		b.alone(l, &x)
+		if x.wake.ctx == nil {
+			b.unknownMessage(l, &x)
+		} else {
+			b.alone(l, &x)
+		}
 		return false
 	}
 	for j := range n {
@@ -200,13 +206,22 @@ func (b *backward) push(l *level, x *message) bool {
 			evidence = byOneOfMessages
 		}
 	case n > 0, sender && b.mayBeAnother(l, x), talks:
-		b.own(l, x.at)
-		l.add([]piece{b.w.unexplained(l.tid, b.lo, x.at, "which message it went on for is not recorded")})
-		l.at = b.lo
+		if b.asked(l) {
+			return true
+		}
+		b.unknownMessage(l, x)
 		return false
 	}
 	b.own(l, x.at)
 	return b.deeper(l, x, piece{why: x.why, evidence: evidence})
+}
+
+// unknownMessage ends the walk at a message that may not be the one for which a level's thread
+// went on.
+func (b *backward) unknownMessage(l *level, x *message) {
+	b.own(l, x.at)
+	l.add([]piece{b.w.unexplained(l.tid, b.lo, x.at, "which message it went on for is not recorded")})
+	l.at = b.lo
 }
 
 // made returns the making of a level's thread as a message: it works since then for who made it,
@@ -300,6 +315,10 @@ func (b *backward) alone(l *level, x *message) {
 		before, ok := b.last(l.tid, from)
 		for ok && before.tid != 0 {
 			if !b.forOthers(l, &before, from) {
+				if !before.handed && b.w.m.runtime(l.process) {
+					b.unknownMessage(l, x)
+					return
+				}
 				evidence = byOneOfMessages
 			}
 			from = before.s.from

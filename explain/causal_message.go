@@ -17,7 +17,7 @@ type message struct {
 	s       *segment // the wait
 	wake    *wake
 	at      uint64
-	tid     int // who sent it; 0: a timer, or a packet from elsewhere
+	tid     int // who sent it; 0: a timer, a packet from elsewhere, or a runtime's keeper
 	process int
 	handed  bool // by a thread of the same process that waits for messages
 	why     string
@@ -53,6 +53,10 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 	by, own := m.sender(s.wake), b.w.process(t.tid)
 	x := message{s: s, wake: s.wake, at: s.to, tid: by, process: b.w.process(by), why: m.callText(int(s.call), "")}
 	if s.mayBeIdle() {
+		if by != 0 && x.process == own && m.runtime(own) && m.keeper(by) {
+			x.tid, x.process = 0, 0
+			return x, true
+		}
 		k, _ := b.w.futexKind(t, s)
 		x.handed = by != 0 && x.process == own && !k.isLock() && k != waitJoin && b.receives(by, s.to, depth)
 		return x, x.handed

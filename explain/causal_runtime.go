@@ -1,6 +1,9 @@
 package explain
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // A runtime such as those of Go and Tokio runs its tasks on threads by turns. A task that becomes
 // ready on one thread may go on at another that is awake: no wake-up tells of it, and what that
@@ -17,7 +20,7 @@ func (m *model) runtime(process int) bool {
 	}
 	n := 0
 	for _, tid := range m.threadsOf(process) {
-		if m.waitsByTurns(m.tasks[tid]) {
+		if x := m.habitsOf(tid); x.epoll && x.parks {
 			n++
 		}
 	}
@@ -25,30 +28,50 @@ func (m *model) runtime(process int) bool {
 	return n >= runtimeThreads
 }
 
-// waitsByTurns reports whether a thread has waited for many with epoll, and for being handed work.
-func (m *model) waitsByTurns(t *task) bool {
-	many, handed := false, false
+// habits are how a thread of a runtime has waited.
+type habits struct {
+	epoll bool // for many
+	parks bool // to be handed work
+	naps  bool // by the clock
+}
+
+func (m *model) habitsOf(tid int) habits {
+	x, known := m.habits[tid]
+	if known {
+		return x
+	}
+	t := m.tasks[tid]
 	last := len(t.before) + len(t.segments) - 1
-	for i := last; i >= 0 && i > last-maxBack && !(many && handed); i-- {
-		switch s := t.kept(i); {
-		case s.state != blocked:
-		case s.mayBeIdle():
-			handed = true
-		case s.call >= 0:
-			many = many || epollCalls[m.syscall(int(s.call))]
+	for i := last; i >= 0 && i > last-maxBack; i-- {
+		s := t.kept(i)
+		if s.state != blocked {
+			continue
+		}
+		x.parks = x.parks || s.mayBeIdle()
+		if s.call >= 0 {
+			call := m.syscall(int(s.call))
+			x.epoll, x.naps = x.epoll || epollCalls[call], x.naps || isSleep(call)
 		}
 	}
-	return many && handed
+	m.habits[tid] = x
+	return x
+}
+
+// keeper reports whether a thread of a runtime looks after its others by the clock, as Go's sysmon
+// does: whom it wakes had work before.
+func (m *model) keeper(tid int) bool {
+	x := m.habitsOf(tid)
+	return x.naps && !x.epoll
 }
 
 // epollCalls are those with which the threads of a runtime wait for all of its files.
 var epollCalls = map[string]bool{"epoll_wait": true, "epoll_pwait": true, "epoll_pwait2": true}
 
 // elsewhere goes over to the thread of a runtime that was at work while the one of a level waited
-// for a timer, and until it went on, and reports whether there is one. Of several, it is the one
+// for a timer, or a keeper, and until it went on, and reports whether there is one. Of several, it is the one
 // that was at work the longest.
 func (b *backward) elsewhere(l *level, x *message) bool {
-	if !x.s.byTimer() || !b.w.m.runtime(l.process) {
+	if x.wake.ctx != nil && !x.s.byTimer() || !b.w.m.runtime(l.process) {
 		return false
 	}
 	from := max(x.s.from, b.lo)
@@ -60,7 +83,8 @@ func (b *backward) elsewhere(l *level, x *message) bool {
 		}
 		for s, ok := b.workBefore(other, l.at); ok && s.to >= x.at-wait/16; s, ok = b.workBefore(other, s.from) {
 			during := min(s.to, x.at) - min(max(s.from, from), s.to, x.at)
-			if during*2 > wait && (during > most || during == most && other < tid) {
+			better := during > most || during == most && other < tid
+			if better && during*2 > wait && !b.w.m.keeper(other) {
 				tid, work, most = other, s, during
 			}
 		}
@@ -82,6 +106,49 @@ func (b *backward) elsewhere(l *level, x *message) bool {
 	})
 	l.at = work.from
 	return true
+}
+
+// asked goes over to the process that a runtime's asked since the wait began and that answered
+// right before a level's thread went on, and reports whether there is one. Of several, it is the
+// one that took the longest.
+func (b *backward) asked(l *level) bool {
+	if !b.w.m.runtime(l.process) {
+		return false
+	}
+	wait := l.at - b.lo
+	var from uint64
+	var x message
+	for _, tid := range b.w.m.threadsOf(l.process) {
+		b.replies(tid, b.lo, l.at, func(r *reply, process int) bool {
+			if process == b.waiter || slices.ContainsFunc(b.levels, func(o level) bool { return o.process == process }) {
+				return true
+			}
+			at, by := b.answerOf(process, l.process, r.at, l.end)
+			if by != 0 && at >= l.at-wait/16 && (at-r.at)*2 > wait && (x.tid == 0 || r.at < from) {
+				from, x = r.at, message{at: min(at, l.at), tid: by, process: process}
+			}
+			return true
+		})
+	}
+	if x.tid == 0 || slices.Contains(b.w.stack, x.tid) {
+		return false
+	}
+	b.own(l, x.at)
+	return b.deeper(l, &x, piece{evidence: byAnswer})
+}
+
+// answerOf returns when a process first woke another between two times, and the thread which did;
+// 0: none did.
+func (b *backward) answerOf(process, other int, from, to uint64) (at uint64, by int) {
+	for _, tid := range b.w.m.threadsOf(process) {
+		b.replies(tid, from, to, func(r *reply, p int) bool {
+			if p == other && (by == 0 || r.at < at) {
+				at, by = r.at, tid
+			}
+			return p != other
+		})
+	}
+	return at, by
 }
 
 // workBefore returns the last stretch of a thread's work that it ended, or was at, at a time: from

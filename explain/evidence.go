@@ -52,6 +52,7 @@ const (
 	byOneOfMessages
 	byUnseenMessage
 	byOtherThread
+	byAnswer
 	byDriver
 	byMaker
 	byTries
@@ -102,6 +103,7 @@ var evidences = [...]struct {
 	byOneOfMessages:  {Guess, "it had several messages, and for which one it went on is not recorded"},
 	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
 	byOtherThread:    {Guess, "that thread was at work meanwhile, and for which one it waited is not recorded"},
+	byAnswer:         {Guess, "it was asked meanwhile and answered at the end, and for which task of the process is not recorded"},
 	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
 	byMaker:          {Inferred, "it started the task, and what it did before may not have been for that"},
 	byTries:          {Inferred, "it had the lock of the file when the task tried before it slept, and the task tried again then"},

@@ -307,6 +307,7 @@ type model struct {
 	replies    map[int][]reply   // by who woke; nil: not computed
 	alone      map[int]bool      // see dedicated
 	runtimes   map[int]bool      // see runtime
+	habits     map[int]habits    // of threads of processes that may be runtimes
 	threads    map[int][]int     // by process; nil: not computed
 	received   map[string][]int  // see receivers; nil: not computed
 	inputs     [1 << 10]int8     // system calls that wait for input: 1; not: -1
@@ -324,7 +325,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, fileLocks: map[lockedFile][]*fileLock{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOuts: map[uint64]wait{}, letOutAt: map[uint64]uint64{}, runtimes: map[int]bool{},
+		queues: map[string][]*work{}, fileLocks: map[lockedFile][]*fileLock{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOuts: map[uint64]wait{}, letOutAt: map[uint64]uint64{}, runtimes: map[int]bool{}, habits: map[int]habits{},
 	}
 	for i := range outliers {
 		for _, v := range outliers[i].Key {
