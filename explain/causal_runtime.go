@@ -116,19 +116,24 @@ func (b *backward) asked(l *level) bool {
 		return false
 	}
 	wait := l.at - b.lo
-	var from uint64
+	var most uint64
 	var x message
-	for _, tid := range b.w.m.threadsOf(l.process) {
-		b.replies(tid, b.lo, l.at, func(r *reply, process int) bool {
-			if process == b.waiter || slices.ContainsFunc(b.levels, func(o level) bool { return o.process == process }) {
-				return true
+	for process, asks := range b.asks(l) {
+		slices.Sort(asks)
+		for i, from := range asks {
+			until := l.end
+			if i+1 < len(asks) {
+				until = asks[i+1]
 			}
-			at, by := b.answerOf(process, l.process, r.at, l.end)
-			if by != 0 && at >= l.at-wait/16 && (at-r.at)*2 > wait && (x.tid == 0 || r.at < from) {
-				from, x = r.at, message{at: min(at, l.at), tid: by, process: process}
+			at, by := b.answerOf(process, l.process, from, until)
+			at = min(at, l.at)
+			if by == 0 || at < l.at-wait/16 || (at-min(from, at))*2 <= wait {
+				continue
 			}
-			return true
-		})
+			if took := at - from; took > most || took == most && by < x.tid {
+				most, x = took, message{at: at, tid: by, process: process}
+			}
+		}
 	}
 	if x.tid == 0 || slices.Contains(b.w.stack, x.tid) {
 		return false
@@ -137,15 +142,30 @@ func (b *backward) asked(l *level) bool {
 	return b.deeper(l, &x, piece{evidence: byAnswer})
 }
 
-// answerOf returns when a process first woke another between two times, and the thread which did;
-// 0: none did.
+// asks are when the process of a level has woken others, which are not on the way, since the wait
+// began.
+func (b *backward) asks(l *level) map[int][]uint64 {
+	out := map[int][]uint64{}
+	for _, tid := range b.w.m.threadsOf(l.process) {
+		b.replies(tid, b.lo, l.at, func(r *reply, process int) bool {
+			if process != b.waiter && !slices.ContainsFunc(b.levels, func(o level) bool { return o.process == process }) {
+				out[process] = append(out[process], r.at)
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// answerOf returns when a process last woke another between two times, and the thread which did;
+// 0: none did. It may have done so before, too, as it took what it was asked.
 func (b *backward) answerOf(process, other int, from, to uint64) (at uint64, by int) {
 	for _, tid := range b.w.m.threadsOf(process) {
 		b.replies(tid, from, to, func(r *reply, p int) bool {
-			if p == other && (by == 0 || r.at < at) {
+			if p == other && r.at > at {
 				at, by = r.at, tid
 			}
-			return p != other
+			return true
 		})
 	}
 	return at, by

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -23,6 +24,11 @@ func servedScenarios(shared *resources) []scenario {
 	return []scenario{
 		{name: "nginx-proxy", rule: trackSyscall("read"), prepare: withProxy, want: of("nginx", "scn-backend")},
 		{name: "asyncio", rule: trackSyscall("read"), prepare: withAsyncio, want: of("served.py", "scn-backend")},
+		{name: "go-proxy", rule: trackSyscall("read"), prepare: withGo, want: of("goproxy", "scn-backend")},
+		{name: "go-lock", rule: trackSyscall("read"), prepare: withGo, want: want{
+			causes: []explain.Cause{explain.Task}, by: "goproxy", root: explain.Timer, rootBy: "timer",
+			says: "a lock of a file that scn-holder", omits: "scn-chatter", advice: "sleeps while it holds the lock",
+		}},
 		{name: "redis-pop", rule: trackSyscall("read"), prepare: withRedis, want: of("redis-server", "scn-pusher")},
 		{ // when its own time is over, or as somebody else asks just then: that one took no part
 			name: "redis-wait", rule: trackSyscall("read"), prepare: withRedis,
@@ -65,6 +71,16 @@ func withAsyncio(t *testing.T, r *round) {
 	program, socket := filepath.Join(dir, "served.py"), filepath.Join(dir, "s")
 	assert.NilError(t, os.WriteFile(program, servedPy, 0o600))
 	serve(t, r, socket, "/usr/bin/python3", program, socket)
+}
+
+// withGo does so with a program of Go, of which any thread may be the one that answers.
+func withGo(t *testing.T, r *round) {
+	dir := t.TempDir()
+	program, socket := filepath.Join(dir, "goproxy"), filepath.Join(dir, "s")
+	out, err := exec.Command("go", "build", "-o", program, "./src/goproxy").CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+	serve(t, r, socket, program, socket)
+	r.complete = nil
 }
 
 // withPool hands the program the socket of a PgBouncer with one connection to PostgreSQL for

@@ -3,9 +3,11 @@
 #define _GNU_SOURCE
 #include "scenario.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -68,6 +70,7 @@ static void end(pid_t pid)
 /* ------------------------------------------------------- a proxy and its backend */
 
 static int listener;
+static volatile uint64_t *begun;
 
 static void serve_late(void)
 {
@@ -115,9 +118,42 @@ static void proxied(void)
 	end(chatter);
 }
 
-/* ------------------------------------------------------- a queue in Redis */
+/* ------------------------------------------------------- a server whose thread waits for a lock of a file */
 
-static volatile uint64_t *begun;
+static int lockfile;
+static int locked[2];
+
+static void hold_file(void)
+{
+	need(flock(lockfile, LOCK_EX) == 0 && write(locked[1], "x", 1) == 1, "lock a file");
+	while (!*begun)
+		usleep(200);
+	sleep_until(*begun + LONG);
+	need(flock(lockfile, LOCK_UN) == 0, "unlock a file");
+}
+
+static void file_locked(void)
+{
+	struct sockaddr_un at = address("l");
+	char c;
+
+	begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	lockfile = open(at.sun_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	need(begun != MAP_FAILED && lockfile >= 0 && pipe(locked) == 0, "shared memory, a file and a pipe");
+	process("scn-holder", hold_file);
+	need(read(locked[0], &c, 1) == 1, "wait for the holder");
+	pid_t chatter = process("scn-chatter", fetch_fast);
+	int fd = dial();
+
+	usleep(20000);
+	become_victim();
+	*begun = truth.start;
+	ask(fd, "GET /locked HTTP/1.0\r\n\r\n");
+	done();
+	end(chatter);
+}
+
+/* ------------------------------------------------------- a queue in Redis */
 
 static void ping(void)
 {
@@ -193,6 +229,6 @@ static void limited(void)
 }
 
 const struct scenario served_scenarios[] = {
-	{"nginx-proxy", proxied},     {"asyncio", proxied},	{"redis-pop", pop},
-	{"redis-wait", wait_in_vain}, {"nginx-limit", limited}, {NULL, NULL},
+	{"nginx-proxy", proxied}, {"asyncio", proxied},	 {"redis-pop", pop},	   {"redis-wait", wait_in_vain},
+	{"nginx-limit", limited}, {"go-proxy", proxied}, {"go-lock", file_locked}, {NULL, NULL},
 };
