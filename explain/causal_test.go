@@ -24,7 +24,10 @@ const (
 	madeNext
 )
 
-var talkCPUs = map[int]int{victim: 0, server: 1, thread: 2, backend: 3, alice: 4, bob: 5, made: 6, madeNext: 7}
+// clock is a thread of the server that looks after the others.
+const clock = 120
+
+var talkCPUs = map[int]int{victim: 0, server: 1, thread: 2, backend: 3, alice: 4, bob: 5, made: 6, madeNext: 7, clock: 8}
 
 func (k *talk) add(us uint64, kind trace.Type, cpu, tid int, body any) {
 	k.list = append(k.list, trace.Event{Time: us * 1000, CPU: cpu, Type: kind, TID: tid, Body: body})
@@ -32,7 +35,7 @@ func (k *talk) add(us uint64, kind trace.Type, cpu, tid int, body any) {
 
 func (k *talk) pid(tid int) int {
 	switch tid {
-	case thread:
+	case thread, clock:
 		return server
 	case made, madeNext:
 		return backend

@@ -1,0 +1,112 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// TestRuntime: of a process whose threads take turns, as Go's do, that thread counts which was at
+// work meanwhile, or whom the process had asked; what others waited for before says nothing.
+func TestRuntime(t *testing.T) {
+	parked := waitsFor(trace.FutexWait, 0, false)
+	// turns has both threads wait for many, and to be handed something.
+	turns := func(k *talk) {
+		k.run(50, server)
+		k.run(50, thread)
+		k.rest(60, server, parked)
+		k.send(70, thread, server)
+		k.rest(80, thread, sleeps(epollWait))
+		k.tick(90, thread)
+	}
+	// ticks has timers of others expire in the thread that replies.
+	ticks := func(k *talk, to uint64) {
+		k.rest(2050, server, sleeps(epollWait))
+		for at := uint64(3000); at < to; at += 1000 {
+			k.tick(at, server)
+			k.rest(at+20, server, sleeps(epollWait))
+		}
+	}
+	// locked has the other thread wait for a lock that alice has.
+	locked := func(k *talk) {
+		k.send(2040, server, thread)
+		k.rest(2100, thread, trace.Switch{PrevState: 2, Call: 74})
+		k.tick(10700, alice)
+		k.send(10800, alice, thread)
+		ticks(k, 10900)
+	}
+	asks := func(k *talk, answer uint64) {
+		k.send(2040, server, thread)
+		k.send(2100, thread, backend)
+		k.rest(2110, thread, parked)
+		ticks(k, 10000)
+		k.send(answer, backend, server)
+		k.rest(answer+5, server, sleeps(epollWait))
+		k.rest(answer+5, backend, sleeps(recv))
+		k.tick(10900, server)
+	}
+	for _, c := range []struct {
+		name  string
+		turns bool
+		trace func(k *talk)
+		path  []string
+		not   []int
+		sure  Confidence
+		says  string
+	}{
+		{name: "a thread was at work meanwhile", turns: true, path: []string{"task server", "task alice"}, sure: Guess, trace: locked,
+			says: "whose thread worker 101 spent 8.7 ms waiting for alice"},
+		{name: "its threads do not take turns", path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{alice}, sure: Seen, trace: locked},
+		{name: "it was at work for a part of it", turns: true, path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{alice}, sure: Inferred, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			k.tick(7000, thread)
+			k.rest(7100, thread, trace.Switch{PrevState: 2, Call: 74})
+			k.tick(8900, alice)
+			k.send(9000, alice, thread)
+			k.rest(9100, thread, parked)
+			k.tick(10900, server)
+		}},
+		{name: "whom it had asked", turns: true, path: []string{"task server", "task backend", "running backend"}, sure: Guess,
+			trace: func(k *talk) { asks(k, 10800) }, says: "it was asked meanwhile and answered at the end"},
+		{name: "that had answered long before", turns: true, path: []string{"task server"}, not: []int{backend}, sure: Seen,
+			trace: func(k *talk) { asks(k, 6500) }, says: "which message it went on for is not recorded"},
+		{name: "the thread that looks after the others", turns: true, path: []string{"task server"}, sure: Seen, trace: func(k *talk) {
+			k.run(1000, clock)
+			k.rest(2040, clock, sleeps(230))
+			k.rest(2050, server, parked)
+			k.tick(10890, clock)
+			k.send(10900, clock, server)
+		}, says: "which message it went on for is not recorded"},
+		{name: "its own timer", turns: true, path: []string{"task server", "timer hrtimer_wakeup"}, sure: Inferred, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			k.tick(10900, server)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := &talk{thread: true}
+			if c.turns {
+				turns(k)
+			}
+			k.begin(epollWait)
+			c.trace(k)
+			k.end(server)
+			slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
+			o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
+			r := explained(t, &k.list, []Outlier{o}, servers(nil)).Outliers[0]
+			t.Log(r.Verdict)
+			for depth, want := range c.path {
+				assert.Check(t, strings.HasPrefix(largestAt(&r, depth), want), "depth %d: %s, want %s", depth, largestAt(&r, depth), want)
+			}
+			for tid := range namedTasks(t, &r) {
+				assert.Check(t, !slices.Contains(c.not, tid), "%d took no part\n%+v", tid, r.Path)
+			}
+			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
+			assert.Check(t, r.Confidence == c.sure, "%s", r.Confidence)
+		})
+	}
+}
