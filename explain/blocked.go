@@ -113,6 +113,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 		}
 		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
 		p.wait = w.timerKind(t, wk, full, name)
+		if p.wait == waitTimeLimit && w.inVain(&p, t, full) {
+			return w.add(out, p)
+		}
 		switch {
 		case isSleep(name):
 			p.why = "sleeping in " + name

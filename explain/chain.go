@@ -257,6 +257,8 @@ func taskWords(k wait, name, why string) string {
 		return "waiting for " + name + " to end"
 	case waitStart:
 		return "waiting until " + name + " started it"
+	case waitNoAnswer:
+		return "waiting" + withSpace(why) + " until its own time limit for an answer of " + name
 	case waitBarrier:
 		return "waiting at a barrier until " + name + " came"
 	case waitSemaphore:

@@ -24,6 +24,7 @@ const (
 	waitFutex
 	waitSignal
 	waitTimeLimit
+	waitNoAnswer
 	waitAlarm
 	waitTimerFD
 	waitSYN
@@ -71,6 +72,7 @@ var waits = [...]struct{ name, words string }{
 	waitFutex:       {"futex", "on a futex"},
 	waitSignal:      {"signal", "a signal"},
 	waitTimeLimit:   {"time_limit", "its own time limit"},
+	waitNoAnswer:    {"no_answer", "an answer, until its own time limit"},
 	waitAlarm:       {"alarm", "a signal that its process had set a timer for"},
 	waitTimerFD:     {"timerfd", "a timerfd"},
 	waitSYN:         {"syn_again", "TCP sent the SYN again"},

@@ -1,5 +1,7 @@
 package explain
 
+import "cmp"
+
 // timerKind returns what a timer that ended a wait was for. A program that waits for
 // something, and not only for the time, has given a limit to the call that it waits in.
 func (w *walker) timerKind(t *task, wk *wake, full *segment, call string) wait {
@@ -20,6 +22,52 @@ func (w *walker) timerKind(t *task, wk *wake, full *segment, call string) wait {
 var socketCalls = map[string]bool{
 	"read": true, "readv": true, "recvfrom": true, "recvmsg": true, "recvmmsg": true, "accept": true, "accept4": true,
 	"write": true, "writev": true, "sendto": true, "sendmsg": true, "sendmmsg": true, "connect": true,
+}
+
+// inVain explains a wait that its time limit ended by the one task that the slow one had woken
+// before, and that did not wake it: a guess. It reports whether there is one.
+func (w *walker) inVain(p *piece, t *task, full *segment) bool {
+	tid := w.askedFor(t, full)
+	if x := w.m.tasks[tid]; x == nil || tid == t.tid || x.ended() || w.m.kernelThread(tid) || w.answeredTo(t, tid, full) {
+		return false
+	}
+	p.cause, p.wait, p.by, p.evidence = Task, waitNoAnswer, w.m.whoTask(tid), byNoAnswer
+	if w.descend(p, tid); mostlyUnknown(p.below) {
+		p.below = nil // another one of its process has it
+	}
+	return true
+}
+
+// mostlyUnknown reports whether most of the time is unexplained.
+func mostlyUnknown(pieces []piece) bool {
+	var all, unknown uint64
+	for i := range pieces {
+		p := &pieces[i]
+		if all += p.to - p.from; p.cause == Unexplained {
+			unknown += p.to - p.from
+		}
+	}
+	return unknown*2 > all
+}
+
+// answeredTo reports whether what a task woke another one for, before a wait, was an answer: the
+// other one had ended its last wait, or is its client.
+func (w *walker) answeredTo(t *task, tid int, full *segment) bool {
+	m := w.m
+	asker := cmp.Or(m.pidOf(tid), tid)
+	if m.roleOf(asker, cmp.Or(t.pid, t.tid)) == roleClient {
+		return true
+	}
+	for i := len(t.before) + t.segmentAt(full.from) - 1; i >= 0; i-- {
+		if s := t.kept(i); s.state == blocked {
+			by := 0
+			if s.wake != nil {
+				by = m.sender(s.wake)
+			}
+			return by != 0 && cmp.Or(m.pidOf(by), by) == asker
+		}
+	}
+	return false
 }
 
 // timerWords describes a wait that a timer ended; why is the system call.

@@ -45,8 +45,12 @@ func (t *actor) is(w *Who) bool {
 	return t != nil && w != nil && w.TID == t.tid && (w.Comm == "" || slices.Contains(t.names, w.Comm))
 }
 
-// fits reports whether what is said of a time is what was.
+// fits reports whether what is said of a time is what was. Whom a task had asked in vain is a guess
+// beside the time limit that ended its wait: here, nobody owes an answer.
 func (k key) fits(c Cause, by *Who, wait string) bool {
+	if wait == waits[waitNoAnswer].name {
+		return k.cause == Timer
+	}
 	if sameCause(c, by) != k.cause && k != (key{cause: WorkQueue}) {
 		return false
 	}
