@@ -148,7 +148,7 @@ func (b *backward) step() bool {
 		l.tid, l.target = x.tid, l.process
 		return true
 	case x.tid == 0:
-		if b.elsewhere(l, &x) || b.asked(l) {
+		if b.elsewhere(l, &x) || b.asked(l) || b.inVain(l, &x) {
 			return true
 		}
 		if x.wake.ctx == nil {
@@ -288,7 +288,9 @@ func (b *backward) closeTo(n int, at uint64) {
 		above := &b.levels[len(b.levels)-1]
 		slices.Reverse(l.chunks)
 		if p := l.wait; at < p.to {
-			p.from, p.below = at, slices.Concat(l.chunks...)
+			if p.from, p.below = at, slices.Concat(l.chunks...); p.wait == waitNoAnswer && mostlyUnknown(p.below) {
+				p.below = nil
+			}
 			above.add([]piece{p})
 		}
 		above.at = min(above.at, at)

@@ -119,11 +119,10 @@ func (b *backward) asked(l *level) bool {
 	var most uint64
 	var x message
 	for process, asks := range b.asks(l) {
-		slices.Sort(asks)
-		for i, from := range asks {
-			until := l.end
+		for i := range asks {
+			from, until := asks[i].at, l.end
 			if i+1 < len(asks) {
-				until = asks[i+1]
+				until = asks[i+1].at
 			}
 			at, by := b.answerOf(process, l.process, from, until)
 			at = min(at, l.at)
@@ -140,35 +139,6 @@ func (b *backward) asked(l *level) bool {
 	}
 	b.own(l, x.at)
 	return b.deeper(l, &x, piece{evidence: byAnswer})
-}
-
-// asks are when the process of a level has woken others, which are not on the way, since the wait
-// began.
-func (b *backward) asks(l *level) map[int][]uint64 {
-	out := map[int][]uint64{}
-	for _, tid := range b.w.m.threadsOf(l.process) {
-		b.replies(tid, b.lo, l.at, func(r *reply, process int) bool {
-			if process != b.waiter && !slices.ContainsFunc(b.levels, func(o level) bool { return o.process == process }) {
-				out[process] = append(out[process], r.at)
-			}
-			return true
-		})
-	}
-	return out
-}
-
-// answerOf returns when a process last woke another between two times, and the thread which did;
-// 0: none did. It may have done so before, too, as it took what it was asked.
-func (b *backward) answerOf(process, other int, from, to uint64) (at uint64, by int) {
-	for _, tid := range b.w.m.threadsOf(process) {
-		b.replies(tid, from, to, func(r *reply, p int) bool {
-			if p == other && r.at > at {
-				at, by = r.at, tid
-			}
-			return true
-		})
-	}
-	return at, by
 }
 
 // workBefore returns the last stretch of a thread's work that it ended, or was at, at a time: from

@@ -266,6 +266,36 @@ func TestCausal(t *testing.T) {
 			chatter(k, bob, 3000, 10500)
 			k.tick(10900, server)
 		}},
+		{name: "a backend that does not answer in time", path: []string{"task server", "task backend", "running backend"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
+			proxied(k, 2050)
+			chatter(k, bob, 3000, 10500)
+			k.tick(10900, server)
+		}, says: "waiting until its own time limit for an answer of backend 110"},
+		{name: "one after the other", path: []string{"task server", "task alice", "running alice"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
+			proxied(k, 2050)
+			k.tick(5600, server)
+			k.list = slices.DeleteFunc(k.list, func(e trace.Event) bool { // it waits for what it is sent
+				b, ok := e.Body.(trace.Switch)
+				return ok && e.TID == alice && b.Call == 230
+			})
+			k.rest(310, alice, sleeps(recv))
+			k.send(5610, server, alice)
+			k.rest(5620, server, sleeps(epollWait))
+			chatter(k, bob, 6000, 10500)
+			k.tick(10900, server)
+		}, says: "for an answer of alice 201"},
+		{name: "of two that do not answer in time, none", path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{bob, alice, backend}, sure: Inferred, trace: func(k *talk) {
+			k.send(2050, server, backend)
+			k.list = slices.DeleteFunc(k.list, func(e trace.Event) bool { // it waits for what it is sent
+				b, ok := e.Body.(trace.Switch)
+				return ok && e.TID == alice && b.Call == 230
+			})
+			k.rest(310, alice, sleeps(recv))
+			k.send(2060, server, alice)
+			k.rest(2070, server, sleeps(epollWait))
+			chatter(k, bob, 3000, 10500)
+			k.tick(10900, server)
+		}},
 		{name: "a backend that was asked by others meanwhile", path: []string{"task server", "task backend", "running backend"}, not: []int{alice}, sure: Guess, trace: func(k *talk) {
 			k.rest(2050, server, sleeps(epollWait))
 			k.chat(bob, 3000, 100)
