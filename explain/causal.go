@@ -15,6 +15,7 @@ type backward struct {
 	levels   []level
 	loops    map[int]bool // see loop
 	unsure   bool         // records of the first thread are missing
+	doubt    evidence     // what all before now rests on, as a guess about what came later
 }
 
 // level is a process on the way, and the thread of it that is followed until at.
@@ -34,10 +35,8 @@ func (w *walker) descendCauses(p *piece, full *segment, tid int) {
 		serves := full.wake.at == full.to && b.servesOthers(tid, full.to)
 		if !serves || b.unsure {
 			below := w.follow(tid, p.from, p.to)
-			for i := range below {
-				if q := &below[i]; serves && q.state == "blocked" {
-					lessSureThan(q, byOneOfMessages)
-				}
+			if serves {
+				below = doubted(below, byOneOfMessages)
 			}
 			return below
 		}
@@ -138,7 +137,7 @@ func (b *backward) step() bool {
 		x, ok = b.made(l)
 	}
 	switch {
-	case !ok && b.asked(l):
+	case !ok && b.w.m.runtime(l.process) && b.asked(l):
 		return true
 	case !ok || b.w.below > maxBelow || !x.handed && (x.process == b.waiter || slices.Contains(b.w.stack, x.tid)):
 		b.own(l, b.lo)
@@ -148,14 +147,10 @@ func (b *backward) step() bool {
 		l.tid, l.target = x.tid, l.process
 		return true
 	case x.tid == 0:
-		if b.elsewhere(l, &x) || b.asked(l) || b.inVain(l, &x) {
+		if b.elsewhere(l, &x) || b.w.m.runtime(l.process) && b.asked(l) || b.inVain(l, &x) {
 			return true
 		}
-		if x.wake.ctx == nil {
-			b.unknownMessage(l, &x)
-		} else {
-			b.alone(l, &x)
-		}
+		b.alone(l, &x)
 		return false
 	}
 	for j := range n {
@@ -192,6 +187,9 @@ func (b *backward) push(l *level, x *message) bool {
 	client := b.w.m.roleOf(x.process, l.process) == roleClient && x.process != l.target
 	if client {
 		evidence = byOneOfMessages // it may have asked something for itself
+	}
+	if (client || sender) && b.asked(l) {
+		return true // and not what it did for another one
 	}
 	owes := !sender && b.owesReply(l, x)
 	talks := client || sender && !b.w.m.serves(x.process)
@@ -238,6 +236,7 @@ func (b *backward) made(l *level) (message, bool) {
 // deeper goes over to who sent a message, for which the level above had a wait like p.
 func (b *backward) deeper(l *level, x *message, p piece) bool {
 	m := b.w.m
+	p.evidence = weaker(p.evidence, b.doubt)
 	p.to, p.task, p.cpu, p.state, p.cause, p.by = x.at, l.tid, -1, "blocked", Task, m.whoTask(x.tid)
 	if wk := x.wake; wk != nil {
 		if p.waker = m.whoWoke(wk); wk.ctx != nil && wk.device != "" && wk.device != "lo" {
@@ -264,8 +263,18 @@ func (l *level) add(pieces []piece) {
 
 // own follows the thread of a level from a time on, by itself.
 func (b *backward) own(l *level, from uint64) {
-	b.within(l, func() { l.add(b.w.follow(l.tid, from, l.at)) })
+	b.within(l, func() { l.add(doubted(b.w.follow(l.tid, from, l.at), b.doubt)) })
 	l.at = min(l.at, from)
+}
+
+// doubted has what waits are for rest on something, if that is less sure.
+func doubted(pieces []piece, e evidence) []piece {
+	for i := range pieces {
+		if p := &pieces[i]; p.state == "blocked" {
+			p.evidence = weaker(p.evidence, e)
+		}
+	}
+	return pieces
 }
 
 // within does something with the levels above on the path.
@@ -311,6 +320,10 @@ func (b *backward) unseen(l *level, at uint64) {
 // guess if that is not known to have been for those.
 func (b *backward) alone(l *level, x *message) {
 	for {
+		if x.wake.ctx == nil { // of a runtime's keeper
+			b.unknownMessage(l, x)
+			return
+		}
 		b.own(l, x.at)
 		evidence := byLastMessage
 		from := x.s.from
@@ -328,20 +341,13 @@ func (b *backward) alone(l *level, x *message) {
 		}
 		from = max(from, b.lo)
 		p := b.w.stretched(l.tid, x.s, from)
-		lessSureThan(&p, evidence)
+		p.evidence = weaker(p.evidence, evidence)
 		l.add([]piece{p})
 		if l.at = min(l.at, from); !ok {
 			b.own(l, b.lo)
 			return
 		}
 		x = &before
-	}
-}
-
-// lessSureThan makes a piece rest on something, if that is less sure.
-func lessSureThan(p *piece, e evidence) {
-	if evidences[e].confidence.rank() > evidences[p.evidence].confidence.rank() {
-		p.evidence = e
 	}
 }
 

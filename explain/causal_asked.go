@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// asks are the wake-ups of other processes, which are not on the way, by that of a level since the
-// wait began, in order of time.
+// asks are the wake-ups of other processes, which are not on the way and do not seem to be clients,
+// by that of a level since the wait began, in order of time.
 func (b *backward) asks(l *level) map[int][]reply {
 	out := map[int][]reply{}
 	for _, tid := range b.w.m.threadsOf(l.process) {
@@ -17,10 +17,57 @@ func (b *backward) asks(l *level) map[int][]reply {
 			return true
 		})
 	}
-	for _, asks := range out {
+	for process, asks := range out {
 		slices.SortFunc(asks, func(x, y reply) int { return cmp.Compare(x.at, y.at) })
+		if b.spokeFirst(l, process, asks[0].at) {
+			delete(out, process)
+		}
 	}
 	return out
+}
+
+// spokeFirst reports whether a process is a client of that of a level, or, if that is not known,
+// woke it before it was woken by it: then it was answered.
+func (b *backward) spokeFirst(l *level, process int, woken uint64) bool {
+	switch b.w.m.roleOf(process, l.process) {
+	case roleClient:
+		return true
+	case roleOther:
+		return false
+	}
+	_, by := b.answerOf(process, l.process, b.from-min(b.from, stillAsking), woken)
+	return by != 0
+}
+
+// asked goes over to the process that the one of a level asked since the wait began, and that
+// answered right before the level's thread went on, and reports whether there is one: for more than
+// half of the time, and of several the one that took the longest.
+func (b *backward) asked(l *level) bool {
+	wait := l.at - b.lo
+	var most uint64
+	var x message
+	for process, asks := range b.asks(l) {
+		for i := range asks {
+			from, until := asks[i].at, l.end
+			if i+1 < len(asks) {
+				until = asks[i+1].at
+			}
+			at, by := b.answerOf(process, l.process, from, until)
+			at = min(at, l.at)
+			if by == 0 || at < l.at-wait/16 || (at-min(from, at))*2 <= wait {
+				continue
+			}
+			if took := at - from; took > most || took == most && by < x.tid {
+				most, x = took, message{at: at, tid: by, process: process}
+			}
+		}
+	}
+	if x.tid == 0 || slices.Contains(b.w.stack, x.tid) {
+		return false
+	}
+	b.own(l, x.at)
+	b.doubt = byAnswer
+	return b.deeper(l, &x, piece{})
 }
 
 // answerOf returns when a process last woke another between two times, and the thread which did;
@@ -50,9 +97,8 @@ func (b *backward) inVain(l *level, x *message) bool {
 	var last, earlier []reply
 	for process, asks := range b.asks(l) {
 		ask := asks[len(asks)-1]
-		_, by := b.answerOf(process, l.process, b.from, x.at)
 		switch {
-		case by != 0 || ask.at >= x.at || m.roleOf(process, l.process) == roleClient:
+		case b.answeredSince(l, process, x.at) || ask.at >= x.at:
 		case ask.at >= since:
 			last = append(last, ask)
 		default:
@@ -71,7 +117,36 @@ func (b *backward) inVain(l *level, x *message) bool {
 	}
 	b.own(l, x.at)
 	to := message{at: x.at, tid: tid, process: b.w.process(tid), why: x.why}
-	return b.deeper(l, &to, piece{wait: waitNoAnswer, evidence: byNoAnswer})
+	b.doubt = byNoAnswer
+	return b.deeper(l, &to, piece{wait: waitNoAnswer})
+}
+
+// answeredSince reports whether a process woke that of a level since the wait began, and that went
+// on to wake somebody: who reads from a UNIX socket wakes its other end for room alone. In a runtime,
+// another thread may go on.
+func (b *backward) answeredSince(l *level, process int, to uint64) (found bool) {
+	for _, tid := range b.w.m.threadsOf(process) {
+		b.replies(tid, b.from, to, func(r *reply, p int) bool {
+			if p == l.process {
+				found = b.w.m.runtime(p)
+				t := b.w.m.tasks[r.tid]
+				until := to
+				for i := t.segmentAt(r.at); i < len(t.segments) && t.segments[i].from < to; i++ {
+					b.w.walked++
+					if s := &t.segments[i]; s.state == blocked && s.from > r.at {
+						until = s.from
+						break
+					}
+				}
+				b.replies(r.tid, r.at, until, func(*reply, int) bool {
+					found = true
+					return false
+				})
+			}
+			return !found
+		})
+	}
+	return found
 }
 
 // timerBefore returns when a timer last ended a wait of a thread before the one that a message

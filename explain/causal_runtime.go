@@ -1,9 +1,6 @@
 package explain
 
-import (
-	"slices"
-	"sort"
-)
+import "sort"
 
 // A runtime such as those of Go and Tokio runs its tasks on threads by turns. A task that becomes
 // ready on one thread may go on at another that is awake: no wake-up tells of it, and what that
@@ -95,50 +92,9 @@ func (b *backward) elsewhere(l *level, x *message) bool {
 	b.own(l, work.to)
 	l.tid = tid
 	work.from = max(work.from, b.lo)
-	b.within(l, func() {
-		pieces := b.w.follow(tid, work.from, l.at)
-		for i := range pieces {
-			if p := &pieces[i]; p.state == "blocked" {
-				lessSureThan(p, byOtherThread)
-			}
-		}
-		l.add(pieces)
-	})
-	l.at = work.from
+	b.doubt = byOtherThread
+	b.own(l, work.from)
 	return true
-}
-
-// asked goes over to the process that a runtime's asked since the wait began and that answered
-// right before a level's thread went on, and reports whether there is one. Of several, it is the
-// one that took the longest.
-func (b *backward) asked(l *level) bool {
-	if !b.w.m.runtime(l.process) {
-		return false
-	}
-	wait := l.at - b.lo
-	var most uint64
-	var x message
-	for process, asks := range b.asks(l) {
-		for i := range asks {
-			from, until := asks[i].at, l.end
-			if i+1 < len(asks) {
-				until = asks[i+1].at
-			}
-			at, by := b.answerOf(process, l.process, from, until)
-			at = min(at, l.at)
-			if by == 0 || at < l.at-wait/16 || (at-min(from, at))*2 <= wait {
-				continue
-			}
-			if took := at - from; took > most || took == most && by < x.tid {
-				most, x = took, message{at: at, tid: by, process: process}
-			}
-		}
-	}
-	if x.tid == 0 || slices.Contains(b.w.stack, x.tid) {
-		return false
-	}
-	b.own(l, x.at)
-	return b.deeper(l, &x, piece{evidence: byAnswer})
 }
 
 // workBefore returns the last stretch of a thread's work that it ended, or was at, at a time: from

@@ -82,6 +82,15 @@ func TestRuntime(t *testing.T) {
 			k.tick(10890, clock)
 			k.send(10900, clock, server)
 		}, says: "which message it went on for is not recorded"},
+		{name: "it, and a timer after that", turns: true, path: []string{"task server"}, sure: Seen, trace: func(k *talk) {
+			k.run(1000, clock)
+			k.rest(2040, clock, sleeps(230))
+			k.rest(2050, server, parked)
+			k.tick(8890, clock)
+			k.send(8900, clock, server)
+			k.rest(8910, server, sleeps(epollWait))
+			k.tick(10900, server)
+		}, says: "which message it went on for is not recorded"},
 		{name: "its own timer", turns: true, path: []string{"task server", "timer hrtimer_wakeup"}, sure: Inferred, trace: func(k *talk) {
 			k.rest(2050, server, sleeps(epollWait))
 			k.tick(10900, server)

@@ -126,6 +126,14 @@ func (c Confidence) rank() int {
 	return 2
 }
 
+// weaker returns the less sure of two, the first if they are alike.
+func weaker(a, b evidence) evidence {
+	if evidences[b].confidence.rank() > evidences[a].confidence.rank() {
+		return b
+	}
+	return a
+}
+
 // weigh sets what a part rests on: the least sure evidence of a tenth of its time or more.
 // Unexplained time claims nothing.
 func (p *Part) weigh(by *[len(evidences)]uint64) {

@@ -24,10 +24,10 @@ type sum struct {
 }
 
 // sumParts sums up pieces by cause and culprit, largest first. With roots, each piece
-// is replaced by those below it.
+// is replaced by those below it, which are no surer than what led to them.
 func sumParts(pieces []piece, roots bool) []Part {
 	sums := map[partKey]*sum{}
-	sumInto(pieces, roots, sums)
+	sumInto(pieces, roots, byRecords, sums)
 	out := make([]Part, 0, len(sums))
 	for _, p := range sums {
 		p.weigh(&p.evidence)
@@ -39,11 +39,12 @@ func sumParts(pieces []piece, roots bool) []Part {
 	return out
 }
 
-func sumInto(pieces []piece, roots bool, sums map[partKey]*sum) {
+func sumInto(pieces []piece, roots bool, above evidence, sums map[partKey]*sum) {
 	for i := range pieces {
 		p := &pieces[i]
+		e := weaker(p.evidence, above)
 		if roots && len(p.below) > 0 {
-			sumInto(p.below, true, sums)
+			sumInto(p.below, true, e, sums)
 			continue
 		}
 		s := sums[p.key()]
@@ -52,7 +53,7 @@ func sumInto(pieces []piece, roots bool, sums map[partKey]*sum) {
 			sums[p.key()] = s
 		}
 		s.NS += int64(p.to - p.from)
-		s.evidence[p.evidence] += p.to - p.from
+		s.evidence[e] += p.to - p.from
 		s.Approximate = s.Approximate || p.sampled
 		s.Count++
 	}

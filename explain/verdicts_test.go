@@ -223,7 +223,7 @@ func (j *judge) namedIn(r *Result) map[Who]string {
 	}
 	for where, list := range map[string][]Part{"part": r.Parts, "root": r.Roots, "chain": r.Chain} {
 		for i := range list {
-			if !j.damaged && r.Confidence != Guess {
+			if !j.damaged && r.Confidence != Guess && list[i].Confidence != Guess {
 				who(list[i].By, where)
 			}
 		}

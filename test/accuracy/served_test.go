@@ -18,18 +18,22 @@ import (
 func servedScenarios(shared *resources) []scenario {
 	of := func(by, says string) want {
 		return want{
-			causes: []explain.Cause{explain.Task}, by: by, root: explain.Timer, rootBy: "timer", says: "waiting for " + says, omits: "scn-chatter",
+			causes: []explain.Cause{explain.Task}, by: by, root: explain.Timer, rootBy: "timer", says: "waiting " + says, omits: "scn-chatter",
 		}
 	}
 	return []scenario{
-		{name: "nginx-proxy", rule: trackSyscall("read"), prepare: withProxy, want: of("nginx", "scn-backend")},
-		{name: "asyncio", rule: trackSyscall("read"), prepare: withAsyncio, want: of("served.py", "scn-backend")},
-		{name: "go-proxy", rule: trackSyscall("read"), prepare: withGo, want: of("goproxy", "scn-backend")},
+		{name: "nginx-proxy", rule: trackSyscall("read"), prepare: withProxy, want: of("nginx", "for scn-backend")},
+		{ // until the proxy does not wait any longer for the backend
+			name: "nginx-mute", rule: trackSyscall("read"), prepare: withImpatient,
+			want: of("nginx", "until its own time limit for an answer of scn-backend"),
+		},
+		{name: "asyncio", rule: trackSyscall("read"), prepare: withAsyncio, want: of("served.py", "for scn-backend")},
+		{name: "go-proxy", rule: trackSyscall("read"), prepare: withGo, want: of("goproxy", "for scn-backend")},
 		{name: "go-lock", rule: trackSyscall("read"), prepare: withGo, want: want{
 			causes: []explain.Cause{explain.Task}, by: "goproxy", root: explain.Timer, rootBy: "timer",
 			says: "a lock of a file that scn-holder", omits: "scn-chatter", advice: "sleeps while it holds the lock",
 		}},
-		{name: "redis-pop", rule: trackSyscall("read"), prepare: withRedis, want: of("redis-server", "scn-pusher")},
+		{name: "redis-pop", rule: trackSyscall("read"), prepare: withRedis, want: of("redis-server", "for scn-pusher")},
 		{ // when its own time is over, or as somebody else asks just then: that one took no part
 			name: "redis-wait", rule: trackSyscall("read"), prepare: withRedis,
 			want: want{causes: []explain.Cause{explain.Task}, by: "redis-server", omits: "scn-chatter"},
@@ -38,19 +42,26 @@ func servedScenarios(shared *resources) []scenario {
 			name: "nginx-limit", rule: trackSyscall("read"), prepare: withLimit,
 			want: want{causes: []explain.Cause{explain.Task}, by: "nginx", root: explain.Timer, rootBy: "timer", says: "its own time limit", omits: "scn-chatter"},
 		},
-		{name: "row-chain", rule: trackSyscall("read"), prepare: shared.withPostgresOnly, want: of("postgres", "scn-idler")},
-		{name: "slow-load", rule: trackSyscall("read"), prepare: shared.withPostgresOnly, want: of("postgres", "scn-loader")},
+		{name: "row-chain", rule: trackSyscall("read"), prepare: shared.withPostgresOnly, want: of("postgres", "for scn-idler")},
+		{name: "slow-load", rule: trackSyscall("read"), prepare: shared.withPostgresOnly, want: of("postgres", "for scn-loader")},
 		{
 			name: "notified", rule: trackSyscall("read"), prepare: shared.withPostgresOnly,
 			want: want{causes: []explain.Cause{explain.Task}, by: "postgres", root: explain.Running, rootBy: "scn-notifier", advice: "It is CPU time of scn-notifier"},
 		},
-		{name: "pgbouncer", rule: trackSyscall("read"), prepare: shared.withPool, want: of("pgbouncer", "postgres")},
+		{name: "pgbouncer", rule: trackSyscall("read"), prepare: shared.withPool, want: of("pgbouncer", "for postgres")},
 	}
 }
 
 // withProxy hands the program the socket of an nginx that asks the program for some pages.
 func withProxy(t *testing.T, r *round) {
 	serveNginx(t, r, "", func(socket string) string {
+		return fmt.Sprintf("location /fast { return 200 x; } location /slow { proxy_pass http://unix:%sb; }", socket)
+	})
+}
+
+// withImpatient does so with one that waits 40 ms for them.
+func withImpatient(t *testing.T, r *round) {
+	serveNginx(t, r, "proxy_read_timeout 40ms;", func(socket string) string {
 		return fmt.Sprintf("location /fast { return 200 x; } location /slow { proxy_pass http://unix:%sb; }", socket)
 	})
 }

@@ -87,6 +87,19 @@ static void serve_late(void)
 	}
 }
 
+static void serve_never(void)
+{
+	char request[4096];
+
+	for (;;) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+		need(fd >= 0 && read(fd, request, sizeof(request)) > 0, "read a request");
+		sleep_until(now() + 2 * LONG);
+		close(fd);
+	}
+}
+
 static void fetch_fast(void)
 {
 	for (;;) {
@@ -99,7 +112,7 @@ static void fetch_fast(void)
 }
 
 /* The backend takes its time; meanwhile the proxy serves others by itself. */
-static void proxied(void)
+static void proxy(void (*serve)(void))
 {
 	struct sockaddr_un at = address("b");
 
@@ -107,7 +120,7 @@ static void proxied(void)
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	need(listener >= 0 && bind(listener, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(listener, 8) == 0,
 	     "listen");
-	process("scn-backend", serve_late);
+	process("scn-backend", serve);
 	pid_t chatter = process("scn-chatter", fetch_fast);
 	int fd = dial();
 
@@ -116,6 +129,17 @@ static void proxied(void)
 	ask(fd, "GET /slow HTTP/1.0\r\n\r\n");
 	done();
 	end(chatter);
+}
+
+static void proxied(void)
+{
+	proxy(serve_late);
+}
+
+/* The proxy waits no longer than it is allowed to. */
+static void mute(void)
+{
+	proxy(serve_never);
 }
 
 /* ------------------------------------------------------- a server whose thread waits for a lock of a file */
@@ -229,6 +253,7 @@ static void limited(void)
 }
 
 const struct scenario served_scenarios[] = {
-	{"nginx-proxy", proxied}, {"asyncio", proxied},	 {"redis-pop", pop},	   {"redis-wait", wait_in_vain},
-	{"nginx-limit", limited}, {"go-proxy", proxied}, {"go-lock", file_locked}, {NULL, NULL},
+	{"nginx-proxy", proxied},     {"asyncio", proxied},	{"redis-pop", pop},
+	{"redis-wait", wait_in_vain}, {"nginx-limit", limited}, {"go-proxy", proxied},
+	{"go-lock", file_locked},     {"nginx-mute", mute},	{NULL, NULL},
 };

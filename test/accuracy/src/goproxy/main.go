@@ -62,7 +62,9 @@ func serve(c net.Conn, work chan request) {
 	}
 	r := request{line, make(chan string)}
 	work <- r
-	io.WriteString(c, <-r.done)
+	if _, err := io.WriteString(c, <-r.done); err != nil {
+		log.Print(err)
+	}
 }
 
 func handle(socket, line string) string {
@@ -73,7 +75,9 @@ func handle(socket, line string) string {
 			return err.Error()
 		}
 		defer c.Close()
-		io.WriteString(c, line+"\r\n")
+		if _, err := io.WriteString(c, line+"\r\n"); err != nil {
+			return err.Error()
+		}
 		answer, err := io.ReadAll(c)
 		if err != nil {
 			return err.Error()
