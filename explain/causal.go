@@ -137,7 +137,7 @@ func (b *backward) step() bool {
 		x, ok = b.made(l)
 	}
 	switch {
-	case !ok && b.w.m.runtime(l.process) && b.asked(l):
+	case !ok && b.w.m.runtime(l.process) && b.asked(l, &x):
 		return true
 	case !ok || b.w.below > maxBelow || !x.handed && (x.process == b.waiter || slices.Contains(b.w.stack, x.tid)):
 		b.own(l, b.lo)
@@ -147,7 +147,7 @@ func (b *backward) step() bool {
 		l.tid, l.target = x.tid, l.process
 		return true
 	case x.tid == 0:
-		if b.elsewhere(l, &x) || b.w.m.runtime(l.process) && b.asked(l) || b.inVain(l, &x) {
+		if b.elsewhere(l, &x) || b.w.m.runtime(l.process) && b.asked(l, &x) || b.inVain(l, &x) {
 			return true
 		}
 		b.alone(l, &x)
@@ -188,7 +188,7 @@ func (b *backward) push(l *level, x *message) bool {
 	if client {
 		evidence = byOneOfMessages // it may have asked something for itself
 	}
-	if (client || sender) && b.asked(l) {
+	if (client || sender) && b.asked(l, x) {
 		return true // and not what it did for another one
 	}
 	owes := !sender && b.owesReply(l, x)
@@ -204,7 +204,7 @@ func (b *backward) push(l *level, x *message) bool {
 			evidence = byOneOfMessages
 		}
 	case n > 0, sender && b.mayBeAnother(l, x), talks:
-		if b.asked(l) {
+		if b.asked(l, x) {
 			return true
 		}
 		b.unknownMessage(l, x)

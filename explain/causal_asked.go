@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// asks are the wake-ups of other processes, which are not on the way and do not seem to be clients,
-// by that of a level since the wait began, in order of time.
+// asks are the wake-ups of other processes, which are not on the way, by that of a level since the
+// wait began, in order of time.
 func (b *backward) asks(l *level) map[int][]reply {
 	out := map[int][]reply{}
 	for _, tid := range b.w.m.threadsOf(l.process) {
@@ -17,11 +17,8 @@ func (b *backward) asks(l *level) map[int][]reply {
 			return true
 		})
 	}
-	for process, asks := range out {
+	for _, asks := range out {
 		slices.SortFunc(asks, func(x, y reply) int { return cmp.Compare(x.at, y.at) })
-		if b.spokeFirst(l, process, asks[0].at) {
-			delete(out, process)
-		}
 	}
 	return out
 }
@@ -35,24 +32,32 @@ func (b *backward) spokeFirst(l *level, process int, woken uint64) bool {
 	case roleOther:
 		return false
 	}
-	_, by := b.answerOf(process, l.process, b.from-min(b.from, stillAsking), woken)
+	_, _, by := b.answerOf(process, l.process, b.from-min(b.from, stillAsking), woken)
 	return by != 0
 }
 
 // asked goes over to the process that the one of a level asked since the wait began, and that
 // answered right before the level's thread went on, and reports whether there is one: for more than
-// half of the time, and of several the one that took the longest.
-func (b *backward) asked(l *level) bool {
+// half of the time, and of several the one that took the longest. A client is one if the last
+// message is from it, as a worker that gets its work from a broker.
+func (b *backward) asked(l *level, last *message) bool {
 	wait := l.at - b.lo
 	var most uint64
 	var x message
 	for process, asks := range b.asks(l) {
+		client := b.spokeFirst(l, process, asks[0].at)
+		if client && process != last.process {
+			continue
+		}
 		for i := range asks {
 			from, until := asks[i].at, l.end
 			if i+1 < len(asks) {
 				until = asks[i+1].at
 			}
-			at, by := b.answerOf(process, l.process, from, until)
+			first, at, by := b.answerOf(process, l.process, from, until)
+			if client {
+				at = first
+			}
 			at = min(at, l.at)
 			if by == 0 || at < l.at-wait/16 || (at-min(from, at))*2 <= wait {
 				continue
@@ -70,18 +75,21 @@ func (b *backward) asked(l *level) bool {
 	return b.deeper(l, &x, piece{})
 }
 
-// answerOf returns when a process last woke another between two times, and the thread which did;
-// 0: none did. It may have done so before, too, as it took what it was asked.
-func (b *backward) answerOf(process, other int, from, to uint64) (at uint64, by int) {
+// answerOf returns when a process first and last woke another between two times, and the thread
+// which did that; 0: none did. The first time may have been as it took what it was asked.
+func (b *backward) answerOf(process, other int, from, to uint64) (first, at uint64, by int) {
 	for _, tid := range b.w.m.threadsOf(process) {
 		b.replies(tid, from, to, func(r *reply, p int) bool {
 			if p == other && r.at > at {
 				at, by = r.at, tid
 			}
+			if p == other && (first == 0 || r.at < first) {
+				first = r.at
+			}
 			return true
 		})
 	}
-	return at, by
+	return first, at, by
 }
 
 // inVain goes over to the one process that the one of a level has asked since the wait began, and
@@ -98,7 +106,7 @@ func (b *backward) inVain(l *level, x *message) bool {
 	for process, asks := range b.asks(l) {
 		ask := asks[len(asks)-1]
 		switch {
-		case b.answeredSince(l, process, x.at) || ask.at >= x.at:
+		case ask.at >= x.at || b.spokeFirst(l, process, asks[0].at) || b.answeredSince(l, process, x.at):
 		case ask.at >= since:
 			last = append(last, ask)
 		default:

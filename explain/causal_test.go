@@ -266,6 +266,27 @@ func TestCausal(t *testing.T) {
 			chatter(k, bob, 3000, 10500)
 			k.tick(10900, server)
 		}},
+		{
+			name: "a broker whose worker is a client of it", path: []string{"task server", "task alice", "running alice"}, not: []int{bob}, sure: Guess,
+			sockets: map[int]Sockets{server: {Listens: true, Accepted: 3}, alice: {Opened: 1}, bob: {Opened: 1}, victim: {Opened: 1}},
+			trace: func(k *talk) {
+				k.list = slices.DeleteFunc(k.list, func(e trace.Event) bool { // it waits for work
+					b, ok := e.Body.(trace.Switch)
+					return ok && e.TID == alice && b.Call == 230
+				})
+				k.rest(310, alice, sleeps(recv))
+				k.send(2050, server, alice)
+				k.rest(2060, server, sleeps(epollWait))
+				chatter(k, bob, 3000, 10500)
+				k.send(10900, alice, server) // it is done
+				k.rest(10905, alice, sleeps(recv))
+				k.send(10910, server, alice)
+				k.rest(10920, server, sleeps(epollWait))
+				k.send(10950, alice, server) // and has a result
+				k.rest(10955, alice, sleeps(recv))
+				k.send(10960, server, alice)
+			},
+		},
 		{name: "a backend that does not answer in time", path: []string{"task server", "task backend", "running backend"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
 			proxied(k, 2050)
 			chatter(k, bob, 3000, 10500)
