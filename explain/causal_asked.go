@@ -125,8 +125,12 @@ func (b *backward) inVain(l *level, x *message) bool {
 	}
 	b.own(l, x.at)
 	to := message{at: x.at, tid: tid, process: b.w.process(tid), why: x.why}
-	b.doubt = byNoAnswer
-	return b.deeper(l, &to, piece{wait: waitNoAnswer})
+	p := piece{wait: waitNoAnswer, evidence: byNoAnswer}
+	if _, _, by := b.answerOf(to.process, l.process, x.at, l.end); by != 0 {
+		p = piece{evidence: byAnswer} // the time limit was for something else
+	}
+	b.doubt = p.evidence
+	return b.deeper(l, &to, p)
 }
 
 // answeredSince reports whether a process woke that of a level since the wait began, and that went

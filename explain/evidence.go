@@ -54,6 +54,7 @@ const (
 	byOtherThread
 	byAnswer
 	byNoAnswer
+	byLaterAnswer
 	byDriver
 	byMaker
 	byTries
@@ -106,6 +107,7 @@ var evidences = [...]struct {
 	byOtherThread:    {Guess, "that thread was at work meanwhile, and for which one it waited is not recorded"},
 	byAnswer:         {Guess, "it was asked meanwhile and answered at the end, and for which task of the process is not recorded"},
 	byNoAnswer:       {Guess, "the task woke it before it began to wait, and a time limit ended the wait"},
+	byLaterAnswer:    {Inferred, "the task woke it before it began to wait, and it woke the task after a timer had"},
 	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
 	byMaker:          {Inferred, "it started the task, and what it did before may not have been for that"},
 	byTries:          {Inferred, "it had the lock of the file when the task tried before it slept, and the task tried again then"},

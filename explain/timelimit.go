@@ -25,13 +25,16 @@ var socketCalls = map[string]bool{
 }
 
 // inVain explains a wait that its time limit ended by the one task that the slow one had woken
-// before, and that did not wake it: a guess. It reports whether there is one.
+// before, and that did not wake it: a guess, unless it did later. It reports whether there is one.
 func (w *walker) inVain(p *piece, t *task, full *segment) bool {
 	tid := w.askedFor(t, full)
 	if x := w.m.tasks[tid]; x == nil || tid == t.tid || x.ended() || w.m.kernelThread(tid) || w.answeredTo(t, tid, full) {
 		return false
 	}
 	p.cause, p.wait, p.by, p.evidence = Task, waitNoAnswer, w.m.whoTask(tid), byNoAnswer
+	if w.answersLater(tid, t.tid, full.to) {
+		p.wait, p.evidence = waitAny, byLaterAnswer // the time limit was for something else
+	}
 	if w.descend(p, tid); mostlyUnknown(p.below) {
 		p.below = nil // another one of its process has it
 	}
@@ -48,6 +51,16 @@ func mostlyUnknown(pieces []piece) bool {
 		}
 	}
 	return unknown*2 > all
+}
+
+// answersLater reports whether a task woke another one between a time and the outlier's end.
+func (w *walker) answersLater(tid, asker int, from uint64) bool {
+	for _, r := range w.m.repliesOf(tid) {
+		if r.tid == asker && r.at > from && r.at <= w.outlier.End {
+			return true
+		}
+	}
+	return false
 }
 
 // answeredTo reports whether what a task woke another one for, before a wait, was an answer: the
