@@ -132,7 +132,7 @@ func (w *walker) advisePreempted(a *advised) string {
 	case a.By.Kind != KindTask || w.m.kernelThread(a.By.TID):
 		return ""
 	case a.By.Prio < realTime:
-		return fmt.Sprintf("Check whether %s must run that long at a real-time priority%s, or keep the two apart (cpuset, taskset); kernel.sched_rt_runtime_us%s bounds it.",
+		return fmt.Sprintf("Check whether %s must run that long at a real-time priority%s, or keep the two apart (cpuset, taskset); kernel.sched_rt_runtime_us%s bounds it, since Linux 6.12 the fair server.",
 			a.By.Name, priorityText(a.By), w.m.now("kernel.sched_rt_runtime_us"))
 	}
 	if s := w.adviseGroups(a); s != "" {

@@ -25,7 +25,9 @@ func (w *walker) adviseLimit(a *advised) string {
 	case waitDelay:
 		return "The kernel let it sleep for a time that it chose: the stack of that wait says where and why (the group wait in recorder.events, or stacks of the rule)."
 	case waitRTRuntime:
-		return fmt.Sprintf("Real-time tasks used up kernel.sched_rt_runtime_us%s of each kernel.sched_rt_period_us%s: check which of them runs that long.",
+		// The fair server: 5f6bd380c7bd ("sched/rt: Remove default bandwidth control"), unless
+		// CONFIG_RT_GROUP_SCHED is set.
+		return fmt.Sprintf("Real-time tasks used up kernel.sched_rt_runtime_us%s of each kernel.sched_rt_period_us%s, or, since Linux 6.12, what its fair server leaves them (/sys/kernel/debug/sched/fair_server): check which of them runs that long.",
 			w.m.now("kernel.sched_rt_runtime_us"), w.m.now("kernel.sched_rt_period_us"))
 	}
 	return ""

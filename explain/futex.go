@@ -86,7 +86,7 @@ var waits = [...]struct{ name, words string }{
 	waitIOLimit:     {"io_max", "the limit io.max"},
 	waitIODelay:     {"io_delay", "the I/O controller"},
 	waitMemoryHigh:  {"memory_high", "the limit memory.high"},
-	waitRTRuntime:   {"rt_runtime", "the limit sched_rt_runtime_us"},
+	waitRTRuntime:   {"rt_runtime", "the limit of real-time tasks (sched_rt_runtime_us or the fair server)"},
 	waitDLRuntime:   {"dl_runtime", "its own runtime of SCHED_DEADLINE, which was used up or given back for the period"},
 	waitMemoryMax:   {"memory_max", "the limit memory.max"},
 	waitDelay:       {"kernel_delay", "a delay of the kernel"},

@@ -320,7 +320,7 @@ func TestLimits(t *testing.T) {
 			},
 		},
 		{
-			name: "real-time tasks", cause: Limited, wait: "rt_runtime", says: "10.0 ms held up by the limit sched_rt_runtime_us", not: "lower priority",
+			name: "real-time tasks", cause: Limited, wait: "rt_runtime", says: "10.0 ms held up by the limit of real-time tasks (sched_rt_runtime_us or the fair server)", not: "lower priority",
 			trace: func(s *script) {
 				lose := func(us uint64, from, to int, state trace.Switch) {
 					if state.PrevPrio, state.NextPrio = 49, 120; from == other {
