@@ -98,7 +98,9 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 	}
 	if r := wk.request; r != nil && r.complete > p.from {
 		if wk.near {
-			p.evidence = byNearness
+			if p.evidence = byNearness; !w.m.mayWaitFor(r, t, full) {
+				p.evidence = byOthersRequest
+			}
 		}
 		return w.diskPieces(out, p, r)
 	}

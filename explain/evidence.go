@@ -16,6 +16,7 @@ type evidence uint8
 const (
 	byRecords evidence = iota
 	byNearness
+	byOthersRequest
 	byOpenRequest
 	byOldRequest
 	byDeviceOrder
@@ -69,6 +70,7 @@ var evidences = [...]struct {
 	words      string
 }{
 	byRecords:        {Seen, ""},
+	byOthersRequest:  {Guess, "another one's request completed on that CPU less than 20 us before"},
 	byNearness:       {Inferred, "its request completed on that CPU less than 100 us before"},
 	byOpenRequest:    {Inferred, "it waits uninterruptibly, and its request has not completed"},
 	byOldRequest:     {Inferred, "its request is older than the history, which has its completion"},

@@ -28,15 +28,21 @@ func (m *model) endsRequests(t *task) bool {
 const othersWakeLimit = 20_000
 
 // concerns reports whether a task, in its last segment, may have waited for a request that has
-// just completed: for one of its own process, uninterruptibly for one that the kernel submitted,
-// or for a page that another program reads, of which it is told at once.
+// just completed: for one that it may wait for, or for a page that another program reads, of which
+// it is told at once.
 func (m *model) concerns(w *wake, at uint64, t *task, s *segment) bool {
-	by := m.tasks[w.request.tid]
+	return m.mayWaitFor(w.request, t, s) || at-w.request.complete < othersWakeLimit
+}
+
+// mayWaitFor reports whether a task, in a segment, waits for such requests: of its own process, or
+// uninterruptibly for what the kernel submitted.
+func (m *model) mayWaitFor(r *request, t *task, s *segment) bool {
+	by := m.tasks[r.tid]
 	switch {
 	case by == nil || by.tid == t.tid || by.pid != 0 && by.pid == t.pid:
 		return true
 	case s != nil && s.bits&taskUninterruptible != 0 && m.kernelThread(by.tid):
 		return true
 	}
-	return at-w.request.complete < othersWakeLimit
+	return false
 }
