@@ -106,7 +106,7 @@ func (b *backward) inVain(l *level, x *message) bool {
 	for process, asks := range b.asks(l) {
 		ask := asks[len(asks)-1]
 		switch {
-		case ask.at >= x.at || b.spokeFirst(l, process, asks[0].at) || b.answeredSince(l, process, x.at):
+		case ask.at >= x.at || m.besides(process, l.process) || b.spokeFirst(l, process, asks[0].at) || b.answeredSince(l, process, x.at):
 		case ask.at >= since:
 			last = append(last, ask)
 		default:

@@ -406,13 +406,55 @@ func TestCausal(t *testing.T) {
 	}
 }
 
+// made has the server's parent make a process, for a session.
+func (k *talk) made(us uint64, tid int) {
+	const parent = 900
+	k.add(us, trace.ProcessFork, 0, parent, trace.Fork{ParentPID: parent, ChildTID: tid, ChildPID: tid, ChildComm: trace.MakeComm("session")})
+}
+
+// sessions calls tasks so, of which procfs says nothing.
+func (k *talk) sessions(tids ...int) Names {
+	for i := range k.list {
+		if b, ok := k.list[i].Body.(trace.Switch); ok && slices.Contains(tids, b.NextTID) {
+			b.NextComm = trace.MakeComm("session")
+			k.list[i].Body = b
+		}
+	}
+	names := servers(nil)
+	known := names.Task
+	names.Task = func(tid int) (TaskInfo, bool) {
+		if slices.Contains(tids, tid) {
+			return TaskInfo{}, false
+		}
+		return known(tid)
+	}
+	return names
+}
+
+// TestBeside: one beside a task, of the same server, that was told of work owes no answer, as
+// PostgreSQL's background writer.
+func TestBeside(t *testing.T) {
+	for _, beside := range []bool{true, false} {
+		k := &talk{}
+		if beside {
+			k.made(100, server)
+			k.made(100, backend)
+		}
+		k.begin(epollWait)
+		k.send(2050, server, backend)
+		k.rest(2060, server, sleeps(epollWait))
+		k.tick(10900, server)
+		k.end(server)
+		slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
+		o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
+		r := explained(t, &k.list, []Outlier{o}, k.sessions(server, backend)).Outliers[0]
+		assert.Check(t, strings.Contains(r.Verdict, "its own time limit for an answer of session 110") == !beside, "%v: %s", beside, r.Verdict)
+	}
+}
+
 // TestDedicated: what a process does that serves one other alone is in order, as far as it and
 // those beside it are known by who made them. It need not live any more.
 func TestDedicated(t *testing.T) {
-	const parent = 900
-	made := func(k *talk, us uint64, tid int) {
-		k.add(us, trace.ProcessFork, 0, parent, trace.Fork{ParentPID: parent, ChildTID: tid, ChildPID: tid, ChildComm: trace.MakeComm("session")})
-	}
 	for _, c := range []struct {
 		name string
 		made []int // by that parent
@@ -426,7 +468,7 @@ func TestDedicated(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := &talk{}
 			for _, tid := range c.made {
-				made(k, 100, tid)
+				k.made(100, tid)
 			}
 			k.begin(epollWait)
 			k.rest(2050, server, sleeps(epollWait))                       // for a lock that alice has
@@ -447,21 +489,7 @@ func TestDedicated(t *testing.T) {
 			k.send(10910, alice, bob)
 			k.end(server)
 			slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
-			sessions := []int{server, alice, backend}
-			for i := range k.list {
-				if b, ok := k.list[i].Body.(trace.Switch); ok && slices.Contains(sessions, b.NextTID) {
-					b.NextComm = trace.MakeComm("session")
-					k.list[i].Body = b
-				}
-			}
-			names := servers(nil)
-			known := names.Task
-			names.Task = func(tid int) (TaskInfo, bool) {
-				if slices.Contains(sessions, tid) {
-					return TaskInfo{}, false
-				}
-				return known(tid)
-			}
+			names := k.sessions(server, alice, backend)
 			o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
 			r := explained(t, &k.list, []Outlier{o}, names).Outliers[0]
 			t.Log(r.Verdict)

@@ -64,11 +64,12 @@ func (w *walker) answersLater(tid, asker int, from uint64) bool {
 }
 
 // answeredTo reports whether what a task woke another one for, before a wait, was an answer: the
-// other one had ended its last wait, or is its client.
+// other one had ended its last wait, or is its client. One beside it, of the same server, is told of
+// work and owes none, as PostgreSQL's background writer.
 func (w *walker) answeredTo(t *task, tid int, full *segment) bool {
 	m := w.m
 	asker := cmp.Or(m.pidOf(tid), tid)
-	if m.roleOf(asker, cmp.Or(t.pid, t.tid)) == roleClient {
+	if own := cmp.Or(t.pid, t.tid); m.roleOf(asker, own) == roleClient || m.besides(asker, own) {
 		return true
 	}
 	for i := len(t.before) + t.segmentAt(full.from) - 1; i >= 0; i-- {
