@@ -142,7 +142,7 @@ func (b *backward) replies(tid int, from, to uint64, do func(r *reply, process i
 	list := b.w.m.repliesOf(tid)
 	own := b.w.process(tid)
 	i := sort.Search(len(list), func(i int) bool { return list[i].at > from })
-	for ; i < len(list) && list[i].at < to; i++ {
+	for ; i < len(list) && list[i].at < to && b.w.walked <= maxWalked; i++ {
 		b.w.walked++
 		if p := b.w.process(list[i].tid); p != own && !b.w.m.kernelThread(list[i].tid) && !do(&list[i], p) {
 			return
