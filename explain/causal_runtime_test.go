@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"cmp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -104,16 +102,8 @@ func TestRuntime(t *testing.T) {
 			k.begin(epollWait)
 			c.trace(k)
 			k.end(server)
-			slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
-			o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
-			r := explained(t, &k.list, []Outlier{o}, servers(nil)).Outliers[0]
-			t.Log(r.Verdict)
-			for depth, want := range c.path {
-				assert.Check(t, strings.HasPrefix(largestAt(&r, depth), want), "depth %d: %s, want %s", depth, largestAt(&r, depth), want)
-			}
-			for tid := range namedTasks(t, &r) {
-				assert.Check(t, !slices.Contains(c.not, tid), "%d took no part\n%+v", tid, r.Path)
-			}
+			r := k.result(t, servers(nil))
+			largestAre(t, r, c.path, c.not...)
 			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
 			assert.Check(t, r.Confidence == c.sure, "%s", r.Confidence)
 		})

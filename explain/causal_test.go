@@ -106,6 +106,27 @@ func (k *talk) begin(call int) {
 // end is the server's reply.
 func (k *talk) end(by int) { k.send(11000, by, victim) }
 
+// result explains the victim's wait.
+func (k *talk) result(t *testing.T, names Names) *Result {
+	t.Helper()
+	slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
+	o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
+	r := explained(t, &k.list, []Outlier{o}, names).Outliers[0]
+	t.Log(r.Verdict)
+	return &r
+}
+
+// largestAre checks the largest parts of a path, by depth, and that tasks are not named.
+func largestAre(t *testing.T, r *Result, path []string, not ...int) {
+	t.Helper()
+	for depth, want := range path {
+		assert.Check(t, strings.HasPrefix(largestAt(r, depth), want), "depth %d: %s, want %s", depth, largestAt(r, depth), want)
+	}
+	for tid := range namedTasks(t, r) {
+		assert.Check(t, !slices.Contains(not, tid), "%d took no part\n%+v", tid, r.Path)
+	}
+}
+
 type causalCase struct {
 	name    string
 	thread  bool
@@ -390,16 +411,8 @@ func TestCausal(t *testing.T) {
 			k.begin(cmp.Or(c.call, epollWait))
 			c.trace(k)
 			k.end(cmp.Or(c.last, server))
-			slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
-			o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
-			r := explained(t, &k.list, []Outlier{o}, servers(c.sockets)).Outliers[0]
-			t.Log(r.Verdict)
-			for depth, want := range c.path {
-				assert.Check(t, strings.HasPrefix(largestAt(&r, depth), want), "depth %d: %s, want %s", depth, largestAt(&r, depth), want)
-			}
-			for tid := range namedTasks(t, &r) {
-				assert.Check(t, !slices.Contains(c.not, tid), "%d took no part\n%+v", tid, r.Path)
-			}
+			r := k.result(t, servers(c.sockets))
+			largestAre(t, r, c.path, c.not...)
 			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
 			assert.Check(t, r.Confidence == c.sure, "%s", r.Confidence)
 		})
@@ -445,9 +458,7 @@ func TestBeside(t *testing.T) {
 		k.rest(2060, server, sleeps(epollWait))
 		k.tick(10900, server)
 		k.end(server)
-		slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
-		o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
-		r := explained(t, &k.list, []Outlier{o}, k.sessions(server, backend)).Outliers[0]
+		r := k.result(t, k.sessions(server, backend))
 		assert.Check(t, strings.Contains(r.Verdict, "its own time limit for an answer of session 110") == !beside, "%v: %s", beside, r.Verdict)
 	}
 }
@@ -488,14 +499,8 @@ func TestDedicated(t *testing.T) {
 			k.send(10900, alice, server)
 			k.send(10910, alice, bob)
 			k.end(server)
-			slices.SortStableFunc(k.list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
-			names := k.sessions(server, alice, backend)
-			o := Outlier{Rule: "r", Track: "offcpu", Syscall: "recvfrom", TID: victim, PID: victim, Comm: "victim", Start: 2_000_000, End: 11_000_000}
-			r := explained(t, &k.list, []Outlier{o}, names).Outliers[0]
-			t.Log(r.Verdict)
-			for depth, want := range c.path {
-				assert.Check(t, strings.HasPrefix(largestAt(&r, depth), want), "depth %d: %s, want %s", depth, largestAt(&r, depth), want)
-			}
+			r := k.result(t, k.sessions(server, alice, backend))
+			largestAre(t, r, c.path)
 			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
 			assert.Check(t, r.Confidence == Seen, "%s", r.Confidence)
 		})
