@@ -65,8 +65,8 @@ func (m *model) keeper(tid int) bool {
 var epollCalls = map[string]bool{"epoll_wait": true, "epoll_pwait": true, "epoll_pwait2": true}
 
 // elsewhere goes over to the thread of a runtime that was at work while the one of a level waited
-// for a timer, or a keeper, and until it went on, and reports whether there is one. Of several, it is the one
-// that was at work the longest.
+// for a timer, or a keeper, and until it went on, and reports whether there is one. Of several, it
+// is the one that was at work the longest.
 func (b *backward) elsewhere(l *level, x *message) bool {
 	if x.wake.ctx != nil && !x.s.byTimer() || !b.w.m.runtime(l.process) {
 		return false
