@@ -188,7 +188,8 @@ func (b *backward) push(l *level, x *message) bool {
 	if client {
 		evidence = byOneOfMessages // it may have asked something for itself
 	}
-	if (client || sender) && b.asked(l, x) {
+	answeredToo := client || sender
+	if answeredToo && b.asked(l, x) {
 		return true // and not what it did for another one
 	}
 	owes := !sender && b.owesReply(l, x)
@@ -204,7 +205,7 @@ func (b *backward) push(l *level, x *message) bool {
 			evidence = byOneOfMessages
 		}
 	case n > 0, sender && b.mayBeAnother(l, x), talks:
-		if b.asked(l, x) {
+		if !answeredToo && b.asked(l, x) {
 			return true
 		}
 		b.unknownMessage(l, x)

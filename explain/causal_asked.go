@@ -11,7 +11,7 @@ func (b *backward) asks(l *level) map[int][]reply {
 	out := map[int][]reply{}
 	for _, tid := range b.w.m.threadsOf(l.process) {
 		b.replies(tid, b.from-min(b.from, stillAsking), l.at, func(r *reply, process int) bool {
-			if process != b.waiter && !slices.ContainsFunc(b.levels, func(o level) bool { return o.process == process }) {
+			if process != b.waiter && !b.onTheWay(process) {
 				out[process] = append(out[process], *r)
 			}
 			return true
@@ -137,27 +137,33 @@ func (b *backward) inVain(l *level, x *message) bool {
 // on to wake somebody: who reads from a UNIX socket wakes its other end for room alone. In a runtime,
 // another thread may go on.
 func (b *backward) answeredSince(l *level, process int, to uint64) (found bool) {
+	if b.w.m.runtime(l.process) {
+		_, _, by := b.answerOf(process, l.process, b.from, to)
+		return by != 0
+	}
 	for _, tid := range b.w.m.threadsOf(process) {
 		b.replies(tid, b.from, to, func(r *reply, p int) bool {
-			if p == l.process {
-				found = b.w.m.runtime(p)
-				t := b.w.m.tasks[r.tid]
-				until := to
-				for i := t.segmentAt(r.at); i < len(t.segments) && t.segments[i].from < to; i++ {
-					b.w.walked++
-					if s := &t.segments[i]; s.state == blocked && s.from > r.at {
-						until = s.from
-						break
-					}
-				}
-				b.replies(r.tid, r.at, until, func(*reply, int) bool {
-					found = true
-					return false
-				})
-			}
+			found = p == l.process && b.wakesSomebody(r.tid, r.at, to)
 			return !found
 		})
 	}
+	return found
+}
+
+// wakesSomebody reports whether a task woke one of another process between two times, before it
+// waited again.
+func (b *backward) wakesSomebody(tid int, from, to uint64) (found bool) {
+	t := b.w.m.tasks[tid]
+	for i := t.segmentAt(from); i < len(t.segments) && t.segments[i].from < to; i++ {
+		b.w.walked++
+		if s := &t.segments[i]; s.state == blocked && s.from > from {
+			to = s.from
+		}
+	}
+	b.replies(tid, from, to, func(*reply, int) bool {
+		found = true
+		return false
+	})
 	return found
 }
 

@@ -1,6 +1,9 @@
 package explain
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // maxWalked bounds the segments that are looked at for messages, of one outlier.
 const maxWalked = 1 << 22
@@ -73,37 +76,42 @@ func (b *backward) message(t *task, s *segment, depth int) (message, bool) {
 	case many:
 		return x, true
 	}
-	for i := range b.levels {
-		if b.levels[i].process == x.process {
-			return x, true
-		}
-	}
-	return x, false
+	return x, b.onTheWay(x.process)
+}
+
+// onTheWay reports whether a process is one of those that the walk goes through now.
+func (b *backward) onTheWay(process int) bool {
+	return slices.ContainsFunc(b.levels, func(l level) bool { return l.process == process })
 }
 
 // loop finds out, and reports, whether a thread does all of its waiting in calls for many, except
 // for disks, locks and helpers: otherwise these may be for one, with a time limit. What is done
 // for one alone is in order. A thread of a runtime is one: its waits are those of several tasks.
 func (b *backward) loop(t *task, to uint64) bool {
-	if is, known := b.loops[t.tid]; known {
-		return is
+	is, known := b.loops[t.tid]
+	if !known {
+		process := b.w.process(t.tid)
+		is = b.w.m.runtime(process) || !b.w.m.dedicated(process) && b.waitsForManyAlone(t, to)
+		if b.loops == nil {
+			b.loops = map[int]bool{}
+		}
+		b.loops[t.tid] = is
 	}
-	process := b.w.process(t.tid)
-	always := b.w.m.runtime(process)
-	is := always || !b.w.m.dedicated(process)
-	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to && is && !always; i++ {
+	return is
+}
+
+// waitsForManyAlone reports whether a thread waited in calls for many alone until a time, except for
+// disks, locks and helpers.
+func (b *backward) waitsForManyAlone(t *task, to uint64) bool {
+	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].from < to; i++ {
 		s := &t.segments[i]
 		b.w.walked++
 		if s.state == blocked && s.call >= 0 && !s.iowait && !s.held() && s.bits&taskUninterruptible == 0 &&
-			!isFutex(b.w.m.syscall(int(s.call))) {
-			is = b.w.m.waitsForMany(s)
+			!isFutex(b.w.m.syscall(int(s.call))) && !b.w.m.waitsForMany(s) {
+			return false
 		}
 	}
-	if b.loops == nil {
-		b.loops = map[int]bool{}
-	}
-	b.loops[t.tid] = is
-	return is
+	return true
 }
 
 // waitsForMany reports whether a wait for input is one for all that the thread serves.

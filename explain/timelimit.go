@@ -1,7 +1,5 @@
 package explain
 
-import "cmp"
-
 // timerKind returns what a timer that ended a wait was for. A program that waits for
 // something, and not only for the time, has given a limit to the call that it waits in.
 func (w *walker) timerKind(t *task, wk *wake, full *segment, call string) wait {
@@ -67,9 +65,8 @@ func (w *walker) answersLater(tid, asker int, from uint64) bool {
 // other one had ended its last wait, or is its client. One beside it, of the same server, is told of
 // work and owes none, as PostgreSQL's background writer.
 func (w *walker) answeredTo(t *task, tid int, full *segment) bool {
-	m := w.m
-	asker := cmp.Or(m.pidOf(tid), tid)
-	if own := cmp.Or(t.pid, t.tid); m.roleOf(asker, own) == roleClient || m.besides(asker, own) {
+	m, own, asker := w.m, w.process(t.tid), w.process(tid)
+	if m.roleOf(asker, own) == roleClient || m.besides(asker, own) {
 		return true
 	}
 	for i := len(t.before) + t.segmentAt(full.from) - 1; i >= 0; i-- {
@@ -78,7 +75,7 @@ func (w *walker) answeredTo(t *task, tid int, full *segment) bool {
 			if s.wake != nil {
 				by = m.sender(s.wake)
 			}
-			return by != 0 && cmp.Or(m.pidOf(by), by) == asker
+			return by != 0 && w.process(by) == asker
 		}
 	}
 	return false

@@ -53,15 +53,13 @@ func servedScenarios(shared *resources) []scenario {
 }
 
 // withProxy hands the program the socket of an nginx that asks the program for some pages.
-func withProxy(t *testing.T, r *round) {
-	serveNginx(t, r, "", func(socket string) string {
-		return fmt.Sprintf("location /fast { return 200 x; } location /slow { proxy_pass http://unix:%sb; }", socket)
-	})
-}
+func withProxy(t *testing.T, r *round) { serveProxy(t, r, "") }
 
 // withImpatient does so with one that waits 40 ms for them.
-func withImpatient(t *testing.T, r *round) {
-	serveNginx(t, r, "proxy_read_timeout 40ms;", func(socket string) string {
+func withImpatient(t *testing.T, r *round) { serveProxy(t, r, "proxy_read_timeout 40ms;") }
+
+func serveProxy(t *testing.T, r *round, settings string) {
+	serveNginx(t, r, settings, func(socket string) string {
 		return fmt.Sprintf("location /fast { return 200 x; } location /slow { proxy_pass http://unix:%sb; }", socket)
 	})
 }

@@ -147,6 +147,13 @@ static void mute(void)
 static int lockfile;
 static int locked[2];
 
+/* When the victim began is told to those that it makes. */
+static void share_begin(void)
+{
+	begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(begun != MAP_FAILED, "shared memory");
+}
+
 static void hold_file(void)
 {
 	need(flock(lockfile, LOCK_EX) == 0 && write(locked[1], "x", 1) == 1, "lock a file");
@@ -161,9 +168,9 @@ static void file_locked(void)
 	struct sockaddr_un at = address("l");
 	char c;
 
-	begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	share_begin();
 	lockfile = open(at.sun_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	need(begun != MAP_FAILED && lockfile >= 0 && pipe(locked) == 0, "shared memory, a file and a pipe");
+	need(lockfile >= 0 && pipe(locked) == 0, "a file and a pipe");
 	process("scn-holder", hold_file);
 	need(read(locked[0], &c, 1) == 1, "wait for the holder");
 	pid_t chatter = process("scn-chatter", fetch_fast);
@@ -203,8 +210,7 @@ static void push(void)
 /* The victim waits for what another one will push. */
 static void pop(void)
 {
-	begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	need(begun != MAP_FAILED, "shared memory");
+	share_begin();
 	process("scn-pusher", push);
 	pid_t chatter = process("scn-chatter", ping);
 	int fd = dial();
