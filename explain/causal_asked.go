@@ -146,8 +146,11 @@ func (b *backward) answeredSince(l *level, process int, to uint64) (found bool) 
 			found = p == l.process && b.wakesSomebody(r.tid, r.at, to)
 			return !found
 		})
+		if found {
+			return true
+		}
 	}
-	return found
+	return false
 }
 
 // wakesSomebody reports whether a task woke one of another process between two times, before it

@@ -175,6 +175,24 @@ func TestCausal(t *testing.T) {
 			chatter(k, bob, 3000, 10500)
 			k.tick(10900, server)
 		}, says: "waiting until its own time limit for an answer of backend 110"},
+		{name: "a backend whose one thread answered, and another one took what it was asked", path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
+			k.tick(1940, bob)
+			k.send(1950, bob, server)
+			k.rest(1960, bob, sleeps(recv))
+			proxied(k, 2050)
+			k.start(2100, backend, made)
+			k.start(2120, backend, madeNext)
+			k.send(2200, made, server)
+			k.send(2210, server, bob)
+			k.rest(2215, bob, sleeps(230))
+			k.rest(2220, server, sleeps(epollWait))
+			k.rest(2230, made, sleeps(230))
+			k.send(2400, madeNext, server) // for room
+			k.rest(2420, server, sleeps(epollWait))
+			k.rest(2430, madeNext, sleeps(230))
+			chatter(k, bob, 3000, 10500)
+			k.tick(10900, server)
+		}},
 		{name: "one after the other", path: []string{"task server", "task alice", "running alice"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
 			proxied(k, 2050)
 			k.tick(5600, server)
