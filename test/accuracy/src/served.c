@@ -111,8 +111,12 @@ static void fetch_fast(void)
 	}
 }
 
-/* The backend takes its time; meanwhile the proxy serves others by itself. */
-static void proxy(void (*serve)(void))
+static void rest(void)
+{
+}
+
+/* The backend takes its time; meanwhile the proxy may serve others by itself. */
+static void proxy(void (*serve)(void), void (*meanwhile)(void))
 {
 	struct sockaddr_un at = address("b");
 
@@ -121,7 +125,7 @@ static void proxy(void (*serve)(void))
 	need(listener >= 0 && bind(listener, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(listener, 8) == 0,
 	     "listen");
 	process("scn-backend", serve);
-	pid_t chatter = process("scn-chatter", fetch_fast);
+	pid_t chatter = process("scn-chatter", meanwhile);
 	int fd = dial();
 
 	usleep(20000);
@@ -133,13 +137,19 @@ static void proxy(void (*serve)(void))
 
 static void proxied(void)
 {
-	proxy(serve_late);
+	proxy(serve_late, fetch_fast);
+}
+
+/* Nobody else is served: of threads that take turns, it is not always told then. */
+static void proxied_alone(void)
+{
+	proxy(serve_late, rest);
 }
 
 /* The proxy waits no longer than it is allowed to. */
 static void mute(void)
 {
-	proxy(serve_never);
+	proxy(serve_never, rest);
 }
 
 /* ------------------------------------------------------- a server whose thread waits for a lock of a file */
@@ -173,7 +183,6 @@ static void file_locked(void)
 	need(lockfile >= 0 && pipe(locked) == 0, "a file and a pipe");
 	process("scn-holder", hold_file);
 	need(read(locked[0], &c, 1) == 1, "wait for the holder");
-	pid_t chatter = process("scn-chatter", fetch_fast);
 	int fd = dial();
 
 	usleep(20000);
@@ -181,7 +190,6 @@ static void file_locked(void)
 	*begun = truth.start;
 	ask(fd, "GET /locked HTTP/1.0\r\n\r\n");
 	done();
-	end(chatter);
 }
 
 /* ------------------------------------------------------- a queue in Redis */
@@ -260,6 +268,6 @@ static void limited(void)
 
 const struct scenario served_scenarios[] = {
 	{"nginx-proxy", proxied},     {"asyncio", proxied},	{"redis-pop", pop},
-	{"redis-wait", wait_in_vain}, {"nginx-limit", limited}, {"go-proxy", proxied},
+	{"redis-wait", wait_in_vain}, {"nginx-limit", limited}, {"go-proxy", proxied_alone},
 	{"go-lock", file_locked},     {"nginx-mute", mute},	{NULL, NULL},
 };
