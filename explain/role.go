@@ -132,7 +132,7 @@ func (m *model) besides(a, b int) bool {
 // dedicated reports whether a process serves one other process, as those that a server forks for
 // each connection. Of those that have ended, their connections are not known: then the others
 // that it has had to do with in the history must be one, beside its parent and those that this
-// has made as well; a server and what that has made for it are one.
+// has made as well.
 func (m *model) dedicated(pid int) bool {
 	if s, ok := m.sockets(pid); ok && (s.serves() || s.Partial) {
 		return s.dedicated()
@@ -146,10 +146,8 @@ func (m *model) dedicated(pid int) bool {
 		if tid == 0 || p == pid || p == peer || m.kernelThread(tid) || m.parentOf(p, pid) || m.besides(p, pid) {
 			return
 		}
-		if peer == 0 {
-			peer = p
-		}
-		many = many || p != peer && !m.parentOf(peer, p) && !m.parentOf(p, peer)
+		many = many || peer != 0
+		peer = p
 	}
 	for _, tid := range m.threadsOf(pid) {
 		t := m.tasks[tid]
