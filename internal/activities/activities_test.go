@@ -214,7 +214,7 @@ func TestSwitches(t *testing.T) {
 	}
 	wg.Wait()
 	var sum measured
-	inexact := 0
+	inexact, stolenOfTokens := 0, int64(0)
 	for _, token := range list {
 		m := c.read(token)
 		parts(t, &m)
@@ -227,6 +227,7 @@ func TestSwitches(t *testing.T) {
 		sum.cpu += m.cpu
 		sum.runnable += m.runnable
 		sum.blocked += m.blocked
+		stolenOfTokens += m.value[abi.ActivityRunnableStolenNs]
 	}
 	assert.Check(t, near(sum.wall, wall.Load()), "wall %d, measured %d", sum.wall, wall.Load())
 	// Switches that the machine keeps from every tracer leave something unexplained.
@@ -234,8 +235,10 @@ func TestSwitches(t *testing.T) {
 	// What was stolen while threads changed tokens is in the header, and in the tokens' time, too.
 	stolen := int64(atomic.LoadUint64(&c.account(0).Value[abi.ActivityRunnableStolenNs]))
 	got, unexplained := sum.cpu-stolen, sum.unexplained()
-	t.Logf("cpu %d, stolen %d, unexplained %d, threads' own %d", sum.cpu, stolen, unexplained, cpu.Load())
-	least := cpu.Load() - unexplained
+	t.Logf("cpu %d, stolen %d and of tokens %d, unexplained %d, threads' own %d", sum.cpu, stolen, stolenOfTokens, unexplained, cpu.Load())
+	// The kernel takes stolen time from who runs when it looks, and never more than that ran
+	// (kernel/sched/core.c, update_rq_clock_task()): some may be left in the threads' own.
+	least := cpu.Load() - unexplained - stolenOfTokens
 	assert.Check(t, near(got, cpu.Load()) || got < cpu.Load() && got >= least-least/100, "cpu %d, measured %d", got, cpu.Load())
 }
 
