@@ -123,6 +123,7 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 	}
 	m := newModel(outliers, names)
 	m.history = newHistory(outliers)
+	ahead, last := false, uint64(0)
 	for {
 		ev, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -138,6 +139,10 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("explain: %w", err)
 		}
+		if ev.Time > m.to && !ahead && m.timeLimitEnded(outliers) {
+			ahead, m.to = true, m.to+lookAhead
+		}
+		last = max(last, min(ev.Time, m.to))
 		if ev.Time > m.to+stealDelay {
 			break
 		}
@@ -150,6 +155,9 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 			m.history.remember(&ev)
 		}
 		m.ingest(&ev)
+	}
+	if ahead {
+		m.to = last
 	}
 	m.finish()
 	outliers = m.identifyOutliers(outliers)

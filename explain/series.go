@@ -55,6 +55,29 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	return t.segments[t.series[i]].wake
 }
 
+// lookAhead is how much longer than until the last outlier's end events matter if a time limit
+// ended that: what ends the same wait, begun again, tells who did not give way. Ruby's threads ask
+// each 100 ms for the lock of their interpreter, and the one that has it gives way right after.
+const lookAhead = 20_000_000
+
+// timeLimitEnded reports whether the last outlier ended with a wait for a futex, for its time limit.
+func (m *model) timeLimitEnded(outliers []Outlier) bool {
+	for i := range outliers {
+		o := &outliers[i]
+		t := m.tasks[o.TID]
+		if t == nil || o.End+lateEvents < m.to {
+			continue
+		}
+		j := t.segmentAt(o.End)
+		for j = min(j, len(t.segments)-1); j >= 0 && t.segments[j].state != blocked; j-- {
+		}
+		if j >= 0 && t.segments[j].to > o.Start && t.segments[j].futex.Timed() && t.segments[j].byTimer() {
+			return true
+		}
+	}
+	return false
+}
+
 // findSeries returns, for each segment of a task, the last wait of the series that it is
 // in, if that did not end by its limit or for a signal; -1: none.
 func (w *walker) findSeries(t *task) []int32 {

@@ -359,7 +359,18 @@ func TestSeries(t *testing.T) {
 		}
 	}
 	woken := func(s *script) { s.wake(10999, 1, other, victim, 0) }
+	// then has the victim's time limit end the outlier, and the wait begun again end as woken.
+	then := func(sw trace.Switch, at uint64) func(*script) {
+		return func(s *script) {
+			s.swap(300, 1, 0, other, sleeps(0)).
+				wait(sw, func(s *script) { s.expire(10999, fnSleep, trace.TCPTimer{}, victim) }).
+				swap(11200, 0, victim, 0, sw).wake(at, 1, other, victim, 0).swap(at+1, 0, 0, victim, sleeps(0))
+		}
+	}
 	for _, c := range []timerCase{
+		{name: "futex, whose last wait is after it", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: then(turn, 11210)},
+		{name: "futex, whose last wait is long after it", cause: Timer, wait: "time_limit", says: "asleep until a timer", not: "other", trace: then(turn, 45000)},
+		{name: "poll, whose last wait is after it", cause: Timer, wait: "time_limit", says: "asleep until a timer", not: "other", trace: then(poll, 11210)},
 		{name: "futex", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: series(turn, 5, woken)},
 		{name: "poll", cause: Task, says: "10.0 ms waiting in poll for other 2", trace: series(poll, 5, woken)},
 		{name: "much else in between", cause: Timer, wait: "time_limit", says: "asleep until a timer", trace: series(turn, 1200, woken)},
