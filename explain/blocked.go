@@ -209,6 +209,8 @@ func (w *walker) networkWake(p piece, full *segment) piece {
 	wk := full.wake
 	sender := wk.sender
 	switch {
+	case wk.guessed:
+		p.evidence = byUsualSender
 	case sender != 0:
 		p.evidence = byPacket
 	case wk.device != "":

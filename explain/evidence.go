@@ -61,6 +61,7 @@ const (
 	byTries
 	byOnlyChild
 	byUsual
+	byUsualSender
 	byAsked
 )
 
@@ -115,6 +116,7 @@ var evidences = [...]struct {
 	byTries:          {Inferred, "it had the lock of the file when the task tried before it slept, and the task tried again then"},
 	byOnlyChild:      {Inferred, "it is the only child of the process that is known"},
 	byUsual:          {Guess, "it ended the last waits of the task in that call, and who will end this one is not known"},
+	byUsualSender:    {Guess, "packets were received on top of it, and its process had sent what ended the last waits of the task in that call"},
 	byAsked:          {Guess, "the task woke it before it began to wait, and who will end the wait is not known"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }

@@ -68,6 +68,7 @@ type wake struct {
 	burst   *int     // tasks that the same task woke at once
 	work    *work    // executed by the task
 	sender  int      // network: local sender of the packet, or 0
+	guessed bool     // sender: see guessSender
 	device  string   // network: where the packet came from
 	// protocol is the timer of TCP that probably sent the packet, or ended the wait.
 	protocol *protocolTimer

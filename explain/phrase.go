@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/tailcam/tailcam/internal/linux"
 )
@@ -127,26 +129,46 @@ func (g *group) protocolToo() string {
 }
 
 // byOne reports whether one culprit is named for all of a group.
-func (g *group) byOne() bool { return len(g.parts) == 1 || g.parts[0].NS > g.ns*6/10 }
+func (g *group) byOne() bool {
+	by := g.byCulprit()
+	return len(by) == 1 || by[0].NS > g.ns*6/10
+}
+
+// byCulprit returns the parts with those of one task together, as one may have several waits.
+func (g *group) byCulprit() []Part {
+	out := make([]Part, 0, len(g.parts))
+	for i := range g.parts {
+		p := &g.parts[i]
+		j := slices.IndexFunc(out, func(o Part) bool { return p.By != nil && o.By != nil && p.By.TID != 0 && p.By.TID == o.By.TID })
+		if j < 0 {
+			out = append(out, *p)
+			continue
+		}
+		out[j].NS += p.NS
+	}
+	slices.SortStableFunc(out, func(a, b Part) int { return cmp.Compare(b.NS, a.NS) })
+	return out
+}
 
 // taskNames names the tasks that had the CPU.
 func taskNames(g *group) string {
-	first := &g.parts[0]
+	parts := g.byCulprit()
+	first := &parts[0]
 	if g.byOne() {
 		return describe(first.By)
 	}
-	if len(g.parts) == 2 {
-		return describe(first.By) + " and " + describe(g.parts[1].By)
+	if len(parts) == 2 {
+		return describe(first.By) + " and " + describe(parts[1].By)
 	}
 	tasks, names := map[int]bool{}, map[string]bool{}
-	for i := range g.parts {
-		tasks[g.parts[i].By.TID] = true
-		names[g.parts[i].By.Comm] = true
+	for i := range parts {
+		tasks[parts[i].By.TID] = true
+		names[parts[i].By.Comm] = true
 	}
 	if name := commonName(names); name != "" {
 		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), name, describe(first.By), duration(first.NS))
 	}
-	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), describe(first.By), duration(first.NS), describe(g.parts[1].By), duration(g.parts[1].NS))
+	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), describe(first.By), duration(first.NS), describe(parts[1].By), duration(parts[1].NS))
 }
 
 // commonName is what tasks of these names are called together: worker-* for worker-1 and

@@ -390,6 +390,31 @@ func TestSeries(t *testing.T) {
 	}
 }
 
+// TestUsualSender: packets that a task sends on this machine may be received in an interrupt
+// on top of it, as those of other machines are.
+func TestUsualSender(t *testing.T) {
+	remote := uint32(1<<14 | 1<<12 | softirqNetRX)
+	// after has other end some waits by packets, and then a packet wake the victim on top of a task.
+	after := func(waits, below int) func(*script) {
+		return func(s *script) {
+			s.swap(50, 1, 0, other, sleeps(0)).swap(60, 0, 0, victim, sleeps(0))
+			for i := range uint64(waits) {
+				s.swap(100+100*i, 0, victim, 0, sleeps(0)).receive(150+100*i, 1, other).swap(151+100*i, 0, 0, victim, sleeps(0))
+			}
+			s.swap(1000, 0, victim, 0, sleeps(0)).
+				add(10990, trace.SchedWaking, 1, below, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: remote}).
+				swap(11000, 0, 0, victim, sleeps(0))
+		}
+	}
+	for _, c := range []timerCase{
+		{name: "who sent what ended the last waits", cause: Task, says: "for other 2, which ran", not: "network", trace: after(3, other)},
+		{name: "too few waits", cause: Network, says: "the network", not: "other", trace: after(2, other)},
+		{name: "on top of another task", cause: Network, says: "the network", not: "third", trace: after(3, third)},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
 // TestHostileTimers: waiters and functions without end keep to the bounds.
 func TestHostileTimers(t *testing.T) {
 	s := &script{}

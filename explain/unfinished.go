@@ -135,6 +135,9 @@ type usualEnd struct {
 	futex int16 // operation; -1: it is none
 	by    int
 	count int
+
+	process   int // of by
+	ofProcess int // as count, of any of its threads
 }
 
 const (
@@ -156,10 +159,14 @@ func (m *model) noteEnd(t *task, s *segment, wk *wake) {
 		return
 	}
 	x := usualKind(s)
-	x.by, x.count = m.sender(wk), 1
+	x.by, x.count, x.ofProcess = m.sender(wk), 1, 1
+	x.process = m.pidOf(x.by)
 	if o := t.usualAt(s); o != nil {
 		if o.by == x.by {
 			x.count += o.count
+		}
+		if o.process == x.process {
+			x.ofProcess += o.ofProcess
 		}
 		*o = x
 		return
@@ -168,6 +175,19 @@ func (m *model) noteEnd(t *task, s *segment, wk *wake) {
 		t.usual = t.usual[:copy(t.usual, t.usual[1:])]
 	}
 	t.usual = append(t.usual, x)
+}
+
+// guessSender finds who sent the packet that has ended a wait where an interrupt came while a task
+// sent it, so that the kernel received it for that: the task below, if those of its process have
+// ended the last waits of this kind.
+func (m *model) guessSender(t *task, s *segment, wk *wake) {
+	if wk.tid == 0 || !wk.isPacket() || wk.device != "" || wk.protocol != nil || wk.letOut != waitAny || m.sender(wk) != 0 {
+		return
+	}
+	usual, process := t.usualAt(s), m.pidOf(wk.tid)
+	if usual != nil && usual.ofProcess >= leastUsual && process != 0 && usual.process == process && process != t.pid {
+		wk.sender, wk.guessed = wk.tid, true
+	}
 }
 
 // expect explains a wait that has not ended by whom the task has asked, or by who has ended the
