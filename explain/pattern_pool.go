@@ -236,5 +236,5 @@ func (l *look) servedBefore(pool map[int]*task, server, slow *task, p *piece) (l
 			served++
 		}
 	}
-	return last, served
+	return max(last, p.from), served
 }

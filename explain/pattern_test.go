@@ -90,8 +90,8 @@ func frequencies(maximum string) func(n *Names) {
 var timedFutex = trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWaitBitset, 0, false, true)}
 
 // poolTrace: the victim waits for worker 22; idle: how another worker leaves its CPU, which a
-// timer gives it back; nil: it does not; alone: nobody else is served.
-func poolTrace(idle *trace.Switch, alone bool) func(s *script) {
+// timer gives it back; nil: it does not; by: the worker that serves somebody else before; 0: none.
+func poolTrace(idle *trace.Switch, by int) func(s *script) {
 	named := func(n int) trace.Switch {
 		return trace.Switch{NextComm: trace.MakeComm("worker"), NextPID: 20, PrevState: 1}
 	}
@@ -117,8 +117,8 @@ func poolTrace(idle *trace.Switch, alone bool) func(s *script) {
 			s.add(8000, trace.HrtimerEntry, 1, 0, trace.Hrtimer{Function: 9}).wake(8001, 1, 0, 21, 1).add(8002, trace.HrtimerExit, 1, 0, trace.Hrtimer{})
 			run(8010, 1, 0, 21)
 		}
-		if !alone {
-			s.wake(9000, 2, 22, 30, 3)
+		if by != 0 {
+			s.wake(9000, by-20, by, 30, 3)
 		}
 		s.wake(11000, 2, 22, victim, 0)
 	}
@@ -283,22 +283,23 @@ var patternCases = []patternCase{
 	{name: "another process ran", trace: interpreter(3, 80), want: "", end: 16500, user: []string{"take_gil"}, advice: "CPU time of"},
 	{name: "one timed wait", trace: interpreter(1, victim), want: "", end: 6400, user: []string{"take_gil"}, advice: "CPU time of"},
 
-	{name: "pool", trace: poolTrace(nil, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
-	{name: "pool with an idle thread", trace: poolTrace(&timedFutex, false), want: "", advice: "CPU time of worker 22"},
-	{name: "pool with a thread that sleeps", trace: poolTrace(&trace.Switch{PrevState: 1, Call: 230}, false), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
-	{name: "pool that served nobody else", trace: poolTrace(nil, true), want: "", advice: "CPU time of worker 22"},
+	{name: "pool", trace: poolTrace(nil, 22), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
+	{name: "pool with an idle thread", trace: poolTrace(&timedFutex, 22), want: "", advice: "CPU time of worker 22"},
+	{name: "pool with a thread that sleeps", trace: poolTrace(&trace.Switch{PrevState: 1, Call: 230}, 22), want: ExhaustedPool, advice: "larger pool", sure: Inferred},
+	{name: "pool of which another one served somebody", trace: poolTrace(nil, 21), want: "", advice: "CPU time of worker 22"},
+	{name: "pool that served nobody else", trace: poolTrace(nil, 0), want: "", advice: "CPU time of worker 22"},
 
 	{name: "pool behind a loop", trace: behindLoop(true, true, false), want: ExhaustedPool, advice: "All threads named worker were at work", sure: Inferred},
 	{name: "pool behind a loop, both at once", trace: behindLoop(false, true, false), want: ExhaustedPool, advice: "All threads named worker were at work", sure: Inferred, names: polls},
 	{name: "pool behind a loop that did nothing else", trace: behindLoop(false, false, false), want: "", advice: "CPU time of worker 22"},
 	{name: "pool behind a loop, with an idle thread", trace: behindLoop(true, true, true), want: "", advice: "CPU time of worker 22"},
 
-	{name: "pool of numbered threads", trace: numbered("worker", poolTrace(nil, false)), want: ExhaustedPool, advice: "All threads named worker* were at work", sure: Inferred},
-	{name: "threads of a redacted snapshot", trace: numbered("command-", poolTrace(nil, false)), want: "", advice: "CPU time of command-22 22"},
-	{name: "pool with a thread without any event", trace: poolTrace(nil, false), want: "", advice: "CPU time of worker 22", names: beside(23, 20, 0)},
-	{name: "pool of processes", trace: processes(poolTrace(nil, false)), want: ExhaustedPool, advice: "All processes named worker were at work", names: beside(0, 0, 0)},
-	{name: "a process without any event", trace: processes(poolTrace(nil, false)), want: "", advice: "CPU time of worker 22", names: beside(23, 23, 0)},
-	{name: "processes that do different things", trace: processes(poolTrace(nil, false)), want: "", advice: "CPU time of worker 22", names: beside(0, 0, 21)},
+	{name: "pool of numbered threads", trace: numbered("worker", poolTrace(nil, 22)), want: ExhaustedPool, advice: "All threads named worker* were at work", sure: Inferred},
+	{name: "threads of a redacted snapshot", trace: numbered("command-", poolTrace(nil, 22)), want: "", advice: "CPU time of command-22 22"},
+	{name: "pool with a thread without any event", trace: poolTrace(nil, 22), want: "", advice: "CPU time of worker 22", names: beside(23, 20, 0)},
+	{name: "pool of processes", trace: processes(poolTrace(nil, 22)), want: ExhaustedPool, advice: "All processes named worker were at work", names: beside(0, 0, 0)},
+	{name: "a process without any event", trace: processes(poolTrace(nil, 22)), want: "", advice: "CPU time of worker 22", names: beside(23, 23, 0)},
+	{name: "processes that do different things", trace: processes(poolTrace(nil, 22)), want: "", advice: "CPU time of worker 22", names: beside(0, 0, 21)},
 
 	{name: "retries", want: RetryLoop, advice: "again and again", sure: Inferred, trace: func(s *script) {
 		s.swap(500, 0, 0, victim, sleeps(0))
