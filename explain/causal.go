@@ -128,6 +128,10 @@ func (b *backward) walk(tid int, to uint64) []piece {
 	return slices.Concat(l.chunks...)
 }
 
+// shortWork is the share of the time since lo in which it matters little for which of the messages
+// of one process a thread worked: what led to the first led to any of them.
+const shortWork = 10
+
 // step goes back to the message before, and reports whether there may be another one.
 func (b *backward) step() bool {
 	n := len(b.levels) - 1
@@ -158,8 +162,12 @@ func (b *backward) step() bool {
 			continue
 		}
 		if b.answers(l, x.process, x.at, l.end) {
-			b.unseen(l, x.at)
-			return false
+			if (l.end-x.at)*shortWork > l.end-b.lo {
+				b.unseen(l, x.at)
+				return false
+			}
+			b.doubt = weaker(b.doubt, byUnseenMessage)
+			l.wait.evidence = weaker(l.wait.evidence, byUnseenMessage)
 		}
 		b.own(l, x.at)
 		b.closeTo(j, x.at)

@@ -167,11 +167,15 @@ func (b *backward) answers(l *level, process int, from, to uint64) (found bool) 
 	return found
 }
 
-// sentBefore reports whether the sender of a message had sent another one since the wait began.
+// sentBefore reports whether the sender of a message had sent another one since the wait began,
+// other than right before it, as a part of the same.
 func (b *backward) sentBefore(l *level, x *message) bool {
 	t := b.w.m.tasks[l.tid]
 	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].to < x.at; i++ {
 		b.w.walked++
+		if (x.at-t.segments[i].to)*shortWork <= x.at-b.lo {
+			break
+		}
 		if y, ok := b.message(t, &t.segments[i], 0); ok && y.process == x.process {
 			return true
 		}

@@ -80,6 +80,29 @@ func TestCausal(t *testing.T) {
 			k.rest(10630, server, sleeps(epollWait))
 			k.send(10950, backend, server)
 		}},
+		{name: "a queue for one that serves one at a time", path: []string{"task server", "task backend", "running backend"}, not: []int{alice}, sure: Guess, trace: func(k *talk) {
+			k.tick(400, bob)
+			k.send(410, bob, server)
+			k.rest(415, bob, sleeps(recv))
+			proxied(k, 420)
+			k.rest(2050, server, sleeps(epollWait))
+			chatter(k, alice, 2500, 9500)
+			for _, at := range []uint64{10500, 10530} { // the reply to bob's request, in two parts
+				k.send(at, backend, server)
+				k.rest(at+10, server, sleeps(epollWait))
+			}
+			k.list = k.list[:len(k.list)-1]
+			k.rest(10540, backend, sleeps(recv))
+			k.send(10545, server, bob)
+			k.rest(10550, bob, sleeps(230))
+			k.send(10560, server, backend) // the victim's
+			k.rest(10570, server, sleeps(epollWait))
+			for _, at := range []uint64{10600, 10700} {
+				k.send(at, backend, server)
+				k.rest(at+10, server, sleeps(epollWait))
+			}
+			k.list = k.list[:len(k.list)-1]
+		}},
 		{name: "the reply came while it worked for another one", path: []string{"task server", "task backend", "running backend"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
 			proxied(k, 2050)
 			chatter(k, alice, 3000, 8500)
