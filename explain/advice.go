@@ -238,8 +238,8 @@ var virtualDevices = []struct{ prefix, check string }{
 	{"nbd", "check its server and the network to that"},
 	{"rbd", "check its cluster and the network to that"},
 	{"drbd", "check its peer, the network to that, and the disk below it (lsblk -s)"},
-	{"vd", "it is the host's: check the limits of the volume (IOPS), or ask the operator of the host"},
-	{"xvd", "it is the host's: check the limits of the volume (IOPS), or ask the operator of the host"},
+	{"vd", "it is the host's: check the limits of the volume (IOPS and bandwidth), or ask the operator of the host"},
+	{"xvd", "it is the host's: check the limits of the volume (IOPS and bandwidth), or ask the operator of the host"},
 }
 
 // checkDevice says what to check of a disk that took long: only one that may be hardware has

@@ -61,6 +61,8 @@ func timerScenarios(shared *resources) []scenario {
 	add("python-turns", turns, want{
 		causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", pattern: explain.InterpreterLock, advice: "kept the interpreter",
 	}, withPython)
+	// Its one wait ends by its own time limit, and what gives way is after it.
+	add("python-once", trackOffCPU, want{causes: only(explain.Task), by: "scn-holder", root: explain.Running, rootBy: "scn-holder", advice: "It is CPU time of scn-holder"}, withPython)
 	return list
 }
 

@@ -540,14 +540,14 @@ static void timed_turns(void)
 }
 
 /* The same in Python: a thread is ready to go on, while another one computes. */
-static void interpreter_lock(void)
+static void python(const char *how)
 {
 	unsigned long long begin_ns, end_ns;
 	char command[512];
 
 	if (!argument)
-		die("python-turns wants the path of a program in Python");
-	snprintf(command, sizeof(command), "exec python3 %s %s", argument, victim_comm);
+		die("this scenario wants the path of a program in Python");
+	snprintf(command, sizeof(command), "exec python3 %s %s %s", argument, victim_comm, how);
 	FILE *f = popen(command, "re");
 	need(f && fscanf(f, "%d %d %llu %llu", &truth.victim, &truth.culprit, &begin_ns, &end_ns) == 4, command);
 	truth.start = begin_ns;
@@ -556,19 +556,20 @@ static void interpreter_lock(void)
 		truth.spoilt = "the lock was free";
 }
 
+static void interpreter_lock(void)
+{
+	python("");
+}
+
+static void asked_once(void)
+{
+	python("once");
+}
+
 const struct scenario timer_scenarios[] = {
-	{"syn-again", syn_again},
-	{"syn-twice", syn_twice},
-	{"delayed-ack", delayed_ack},
-	{"data-again", data_again},
-	{"linger", linger},
-	{"slow-reader", slow_reader},
-	{"window-probe", window_probe},
-	{"io-limit", io_limit},
-	{"dirty-pages", dirty_pages},
-	{"wbt", throttled_writeback},
-	{"timed-turns", timed_turns},
-	{"rt-limit", real_time_limit},
-	{"python-turns", interpreter_lock},
-	{NULL, NULL},
+	{"syn-again", syn_again},	    {"syn-twice", syn_twice},	  {"delayed-ack", delayed_ack},
+	{"data-again", data_again},	    {"linger", linger},		  {"slow-reader", slow_reader},
+	{"window-probe", window_probe},	    {"io-limit", io_limit},	  {"dirty-pages", dirty_pages},
+	{"wbt", throttled_writeback},	    {"timed-turns", timed_turns}, {"rt-limit", real_time_limit},
+	{"python-turns", interpreter_lock}, {"python-once", asked_once},  {NULL, NULL},
 };
