@@ -153,14 +153,17 @@ func usualKind(s *segment) usualEnd {
 	return x
 }
 
-// noteEnd keeps who has ended a wait of a task. Time limits and signals end none.
+// noteEnd keeps who has ended a wait of a task. Time limits and signals end none, and a guess does
+// not confirm the next one.
 func (m *model) noteEnd(t *task, s *segment, wk *wake) {
-	if wk.signal || s.byTimer() || s.iowait {
+	if wk.signal || wk.guessed || s.byTimer() || s.iowait {
 		return
 	}
 	x := usualKind(s)
 	x.by, x.count, x.ofProcess = m.sender(wk), 1, 1
-	x.process = m.pidOf(x.by)
+	if x.by != 0 {
+		x.process = m.pidOf(x.by)
+	}
 	if o := t.usualAt(s); o != nil {
 		if o.by == x.by {
 			x.count += o.count
