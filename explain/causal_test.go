@@ -36,6 +36,15 @@ func TestCausal(t *testing.T) {
 		k.send(us, server, backend)
 		k.rest(us+10, server, sleeps(epollWait))
 	}
+	// second has bob ask first, for which the backend works, and alice something else until a time.
+	second := func(k *talk, until uint64) {
+		k.tick(400, bob)
+		k.send(410, bob, server)
+		k.rest(415, bob, sleeps(recv))
+		proxied(k, 420)
+		k.rest(2050, server, sleeps(epollWait))
+		chatter(k, alice, 2500, until)
+	}
 	for _, c := range []causalCase{
 		{name: "a proxy", path: []string{"task server", "task backend", "running backend"}, not: []int{bob}, sure: Inferred, trace: func(k *talk) {
 			proxied(k, 2050)
@@ -67,12 +76,7 @@ func TestCausal(t *testing.T) {
 			k.send(10960, server, alice)
 		}},
 		{name: "a pool that another one has", path: []string{"task server", "task backend", "running backend"}, not: []int{alice}, sure: Guess, trace: func(k *talk) {
-			k.tick(400, bob)
-			k.send(410, bob, server)
-			k.rest(415, bob, sleeps(recv))
-			proxied(k, 420)
-			k.rest(2050, server, sleeps(epollWait))
-			chatter(k, alice, 2500, 10500)
+			second(k, 10500)
 			k.send(10600, backend, server) // the reply to bob's query
 			k.rest(10605, backend, sleeps(recv))
 			k.send(10610, server, bob)
@@ -81,12 +85,7 @@ func TestCausal(t *testing.T) {
 			k.send(10950, backend, server)
 		}},
 		{name: "a queue for one that serves one at a time", path: []string{"task server", "task backend", "running backend"}, not: []int{alice}, sure: Guess, trace: func(k *talk) {
-			k.tick(400, bob)
-			k.send(410, bob, server)
-			k.rest(415, bob, sleeps(recv))
-			proxied(k, 420)
-			k.rest(2050, server, sleeps(epollWait))
-			chatter(k, alice, 2500, 9500)
+			second(k, 9500)
 			for _, at := range []uint64{10500, 10530} { // the reply to bob's request, in two parts
 				k.send(at, backend, server)
 				k.rest(at+10, server, sleeps(epollWait))

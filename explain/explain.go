@@ -123,7 +123,7 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 	}
 	m := newModel(outliers, names)
 	m.history = newHistory(outliers)
-	ahead, last := false, uint64(0)
+	end, last, beyond := m.to, uint64(0), false
 	for {
 		ev, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -139,10 +139,12 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("explain: %w", err)
 		}
-		if ev.Time > m.to && !ahead && m.timeLimitEnded(outliers) {
-			ahead, m.to = true, m.to+lookAhead
+		if last = max(last, ev.Time); last > end && !beyond {
+			beyond = true
+			if m.timeLimitEnded(outliers) {
+				m.to += lookAhead
+			}
 		}
-		last = max(last, min(ev.Time, m.to))
 		if ev.Time > m.to+stealDelay {
 			break
 		}
@@ -156,9 +158,7 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		}
 		m.ingest(&ev)
 	}
-	if ahead {
-		m.to = last
-	}
+	m.to = min(m.to, max(end, last))
 	m.finish()
 	outliers = m.identifyOutliers(outliers)
 	for i := range outliers {
