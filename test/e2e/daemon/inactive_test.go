@@ -12,14 +12,14 @@ import (
 
 // TestSyscallRulesInactive: where the kernel does not let functions be attached
 // to, a syscall rule that has not asked for every call is left out, and check,
-// status and the log say so, and what it would cost.
+// status and the log say so, and what attach: all would do.
 func TestSyscallRulesInactive(t *testing.T) {
 	needRoot(t)
 	rule := func(name string, more ...string) string {
 		text := []string{"  - name: " + name, "track: syscall", "threshold: 1h", "when: {syscall: [openat, fsync]}"}
 		return strings.Join(append(text, more...), "\n    ") + "\n"
 	}
-	const says = "with attach: all it works, but every system call of the machine pays for it ("
+	const says = "with attach: all it works, but every system call of the machine pays for it"
 	possible := kernel.CanTrace() == nil
 	d := start(t, rulesFile(rule("files"), entry("sleep", "offcpu", "1h", "{comm: x}")))
 	for _, r := range d.status().Rules {

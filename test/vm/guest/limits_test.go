@@ -294,9 +294,6 @@ func watchHeld(t *testing.T) (snaps string) {
 // of the emulator.
 const enough = 3
 
-// whatever is no condition.
-func whatever(*explain.Result) bool { return true }
-
 // worst waits for latencies of threads that are held up, and returns the explanation of the longest
 // of those that fulfil a condition. Interrupts that take that long are of the emulator.
 func worst(t *testing.T, snaps, name string, is func(*explain.Result) bool) *explain.Result {
