@@ -37,6 +37,13 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 		out = w.add(out, w.limitPiece(q, r))
 		at = until
 	}
+	if until := min(r.started(), p.to); until > at && r.by != nil && r.by.worker != p.task {
+		// Such as the device mapper's, which submits what the task has sent to another disk.
+		q := p
+		q.from, q.to = at, until
+		out = w.workPieces(out, q, &wake{tid: r.by.worker, work: r.by})
+		at = until
+	}
 	if until := min(r.started(), p.to); until > at && w.m.byAnother(r, p.task) {
 		// Such as a worker of io_uring: what that did before is its own path.
 		q := p

@@ -102,6 +102,12 @@ var modules = []module{
 	{name: "loop"},
 	{name: "fuse"},
 	{name: "nbd", byTest: true},
+	{name: "dm_mod", byTest: true},
+	{name: "dm_crypt", byTest: true},
+	{name: "dm_delay", byTest: true},
+	{name: "xts", byTest: true},
+	{name: "ecb", byTest: true},
+	{name: "aes_generic", byTest: true},
 	{name: "kvm_amd", byTest: true, arch: x86}, // the emulator has what it needs, but for real-time kernels
 }
 

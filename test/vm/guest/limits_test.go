@@ -40,7 +40,10 @@ var heldBy = map[string]func() error{
 	"kept":       readDisk(slowDisk), // whose latency a limit keeps
 	"dirty":      writeDisk(slowDisk),
 	"cpu-max":    func() error { return nil },
-	"loop":       func() error { return readDisk(os.Getenv(heldEnv + "_DISK"))() },
+	"loop":       readGivenDisk,
+	"linear":     readGivenDisk,
+	"crypt":      readGivenDisk,
+	"delay":      readGivenDisk,
 }
 
 // held is the program: some threads that do it.
@@ -93,6 +96,9 @@ func readDisk(disk string) func() error {
 		return err
 	}
 }
+
+// readGivenDisk reads that of the environment.
+func readGivenDisk() error { return readDisk(os.Getenv(heldEnv + "_DISK"))() }
 
 // writeDisk writes through the page cache.
 func writeDisk(disk string) func() error {
@@ -285,7 +291,8 @@ func watchHeld(t *testing.T) (snaps string) {
 	}
 	rules := []string{
 		rule("blocked", "offcpu", "60ms", heldComm+"*"), rule("ready", "wakeup", "60ms", heldComm+"cpu*"),
-		rule("disk", "offcpu", "15ms", heldComm+"loop"),
+		rule("disk", "offcpu", "15ms", heldComm+"loop"), rule("linear", "offcpu", "15ms", heldComm+"linear"),
+		rule("crypt", "offcpu", "15ms", heldComm+"crypt"),
 	}
 	return startDaemon(t, "rules: ["+strings.Join(rules, ", ")+"]", "--budget-softirqs", "off", "--recorder-size", "8MiB").snaps
 }
