@@ -110,6 +110,8 @@ func (w *walker) adviseProtocol(a *advised) string {
 		return "The end of the handshake was lost, or dropped as the listener's accept queue was full: compare Recv-Q with Send-Q in ss -ltn, and see nstat -az TcpExtListenOverflows."
 	case waitKeepAlive:
 		return "Nothing came until TCP asked whether the peer is still there: check the peer, or set TCP_KEEPIDLE or TCP_USER_TIMEOUT to notice sooner (net.ipv4.tcp_keepalive_time)."
+	case waitCorked:
+		return "What was written last was held back, as more was to come: end it with a write without MSG_MORE, or clear TCP_CORK (tcp_nopush)."
 	case waitWindowProbe:
 		return "The peer does not read: its receive buffer was full."
 	}

@@ -31,6 +31,7 @@ const (
 	waitDataAgain
 	waitDelayedACK
 	waitWindowProbe
+	waitCorked
 	waitSYNACK
 	waitKeepAlive
 	waitProtocol
@@ -79,6 +80,7 @@ var waits = [...]struct{ name, words string }{
 	waitDataAgain:   {"data_again", "TCP sent data again"},
 	waitDelayedACK:  {"delayed_ack", "TCP sent a delayed acknowledgement"},
 	waitWindowProbe: {"window_probe", "a zero-window probe of TCP"},
+	waitCorked:      {"corked", "TCP sent what its sender had held back"},
 	waitSYNACK:      {"synack_again", "TCP sent the SYN-ACK again"},
 	waitKeepAlive:   {"keep_alive", "the keep-alive timer of TCP"},
 	waitProtocol:    {"protocol", "a timer of TCP"},

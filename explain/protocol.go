@@ -48,6 +48,8 @@ func (m *model) protocolKind(b *trace.Timer) wait {
 		return waitDelayedACK
 	case trace.TCPProbe:
 		return waitWindowProbe
+	case trace.TCPCork:
+		return waitCorked
 	case trace.TCPKeepAlive:
 		return waitKeepAlive
 	}

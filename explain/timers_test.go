@@ -98,8 +98,9 @@ func (c *timerCase) run(t *testing.T) {
 // whom these interrupt.
 func TestProtocolTimers(t *testing.T) {
 	peer := trace.TCPTimer{Kind: trace.TCPRetransmit, State: 1, Waiter: victim, Peer: [4]byte{10, 0, 0, 7}, Port: 80}
-	syn, probe, keep, ack := peer, peer, peer, peer
+	syn, probe, keep, ack, cork := peer, peer, peer, peer, peer
 	syn.State, probe.Kind, keep.Kind, ack.Kind = trace.TCPSynSent, trace.TCPProbe, trace.TCPKeepAlive, trace.TCPDelayedACK
+	cork.Kind = trace.TCPCork
 	full, free := syn, syn
 	full.Listener, full.AcceptQueue = true, [2]uint32{129, 128}
 	free.Listener, free.AcceptQueue = true, [2]uint32{128, 128}
@@ -216,6 +217,12 @@ func TestProtocolTimers(t *testing.T) {
 				s.wait(sleeps(1), func(s *script) {
 					s.expire(3000, fnWrite, probe, 0).expire(10500, fnWrite, probe, 0).receive(10520, 0, 0)
 				})
+			},
+		},
+		{
+			name: "held back by its sender", cause: ProtocolTimer, wait: "corked", says: "9.5 ms until TCP sent what its sender had held back to 10.0.0.7:80",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) { s.expire(10500, fnWrite, cork, 0).receive(10520, 0, 0) })
 			},
 		},
 		{

@@ -1322,6 +1322,7 @@ const (
 	TcpTimerRetransmit = 1
 	TcpTimerDelack     = 2
 	TcpTimerProbe      = 3
+	TcpTimerCork       = 4
 	TcpTimerLossProbe  = 5
 	TcpTimerReorder    = 6
 	TcpTimerKeepalive  = 7

@@ -237,6 +237,7 @@ enum tcp_timer {
 	TCP_TIMER_RETRANSMIT = 1, /* what was sent is sent again: data, or a SYN */
 	TCP_TIMER_DELACK = 2,	  /* an acknowledgement that was delayed */
 	TCP_TIMER_PROBE = 3,	  /* asks whether a closed window has opened */
+	TCP_TIMER_CORK = 4,	  /* sends what its sender has held back, though the window is open */
 	TCP_TIMER_LOSS_PROBE = 5, /* the last packet again, as its acknowledgement is late */
 	TCP_TIMER_REORDER = 6,
 	TCP_TIMER_KEEPALIVE = 7,

@@ -426,6 +426,7 @@ var goConstants = map[string]uint64{
 	"TCP_TIMER_RETRANSMIT":            uint64(TcpTimerRetransmit),
 	"TCP_TIMER_DELACK":                uint64(TcpTimerDelack),
 	"TCP_TIMER_PROBE":                 uint64(TcpTimerProbe),
+	"TCP_TIMER_CORK":                  uint64(TcpTimerCork),
 	"TCP_TIMER_LOSS_PROBE":            uint64(TcpTimerLossProbe),
 	"TCP_TIMER_REORDER":               uint64(TcpTimerReorder),
 	"TCP_TIMER_KEEPALIVE":             uint64(TcpTimerKeepalive),

@@ -30,14 +30,6 @@ struct sock___tcp {
 	u16 sk_type;
 } CORE;
 
-struct tcp_sock {
-	u64 bytes_sent;
-	u64 bytes_received;
-	u32 data_segs_out;
-	u32 data_segs_in;
-	u32 total_retrans; /* segments */
-} CORE;
-
 struct io_wq_work {
 	int cancel_seq; /* not read */
 } CORE;

@@ -301,6 +301,17 @@ struct inet_connection_sock {
 	} icsk_ack;
 } CORE;
 
+struct tcp_sock {
+	u32 snd_una;
+	u32 snd_wnd;
+	u32 write_seq;
+	u64 bytes_sent;
+	u64 bytes_received;
+	u32 data_segs_out;
+	u32 data_segs_in;
+	u32 total_retrans; /* segments */
+} CORE;
+
 struct poll_wqueues {
 	struct task_struct *polling_task;
 } CORE;

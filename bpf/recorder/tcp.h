@@ -126,12 +126,23 @@ static __always_inline bool own_address(struct sock *sk, u32 address)
 	return (bpf_ntohl(address) >> 24) == 127 || BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr) == address;
 }
 
-/* What sends again, or probes; 0: nothing is due. */
+/* The peer has room for all that there is to send. */
+static __always_inline bool window_open(struct tcp_sock *tp)
+{
+	return BPF_CORE_READ(tp, write_seq) - BPF_CORE_READ(tp, snd_una) <= BPF_CORE_READ(tp, snd_wnd);
+}
+
+/* What sends again, probes, or sends what was held back; 0: nothing is due. */
 static __always_inline u32 write_timer_for(struct sock *sk, unsigned long now)
 {
 	struct inet_connection_sock *icsk = (void *)sk;
+	u32 timer;
 
-	return tcp_retransmit_due(icsk, now) ? BPF_CORE_READ(icsk, icsk_pending) : TCP_TIMER_NONE;
+	if (!tcp_retransmit_due(icsk, now))
+		return TCP_TIMER_NONE;
+	/* One timer is for both: tcp_check_probe_timer() of include/net/tcp.h. */
+	timer = BPF_CORE_READ(icsk, icsk_pending);
+	return timer == TCP_TIMER_PROBE && window_open((void *)sk) ? TCP_TIMER_CORK : timer;
 }
 
 static __always_inline u32 delack_timer_for(struct sock *sk, unsigned long now)

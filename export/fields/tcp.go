@@ -9,7 +9,7 @@ import (
 // tcpTimers are the names of trace.TCPTimer.Kind.
 var tcpTimers = map[int]string{
 	trace.TCPRetransmit: "retransmit", trace.TCPDelayedACK: "delayed_ack", trace.TCPProbe: "window_probe",
-	trace.TCPLossProbe: "loss_probe", trace.TCPReorder: "reorder", trace.TCPKeepAlive: "keep_alive",
+	trace.TCPCork: "cork", trace.TCPLossProbe: "loss_probe", trace.TCPReorder: "reorder", trace.TCPKeepAlive: "keep_alive",
 }
 
 // tcpTimer appends what a timer of TCP is for.

@@ -333,6 +333,7 @@ const (
 	TCPRetransmit = abi.TcpTimerRetransmit
 	TCPDelayedACK = abi.TcpTimerDelack
 	TCPProbe      = abi.TcpTimerProbe
+	TCPCork       = abi.TcpTimerCork
 	TCPLossProbe  = abi.TcpTimerLossProbe
 	TCPReorder    = abi.TcpTimerReorder
 	TCPKeepAlive  = abi.TcpTimerKeepalive

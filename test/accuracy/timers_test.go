@@ -35,6 +35,8 @@ func timerScenarios(shared *resources) []scenario {
 	add("data-again", rule, w, nil)
 	rule, w = tcp("sendto", "zero-window probe", "The peer does not read")
 	add("window-probe", rule, w, nil)
+	rule, w = tcp("read", "TCP sent what its sender had held back", "clear TCP_CORK")
+	add("corked", rule, w, nil)
 	rule, w = tcp("close", "TCP sent a delayed acknowledgement", "ss -ti")
 	add("linger", rule, w, nil)
 	add("delayed-ack", trackSyscall("read"),

@@ -144,6 +144,38 @@ static void delayed_ack(void)
 		truth.spoilt = "the acknowledgement was not delayed";
 }
 
+/* Answers, and does not say that no more is to come. */
+static void answer_corked(struct actor *actor)
+{
+	int on = 1;
+	char request;
+
+	(void)actor;
+	need(read(server, &request, 1) == 1, "read a request");
+	need(setsockopt(server, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)) == 0, "TCP_CORK");
+	need(write(server, "x", 1) == 1, "answer");
+	need(read(server, &request, 1) == 0, "read to the end"); /* it keeps the socket */
+}
+
+/* The answer is held back by its sender. */
+static void corked(void)
+{
+	struct actor peer = {.comm = "scn-server", .cpu = other, .fifo = MIDDLE, .act = answer_corked};
+	char answer;
+
+	make_connection();
+	start(&peer);
+	become_victim();
+	need(write(client, "x", 1) == 1, "ask");
+	truth.start = now();
+	need(read(client, &answer, 1) == 1, "read an answer");
+	done();
+	need(shutdown(client, SHUT_WR) == 0, "shutdown");
+	join(&peer);
+	if (truth.end - truth.start < 30 * MSEC)
+		truth.spoilt = "the answer was not held back";
+}
+
 /* --------------------------------------------------------- data sent again */
 
 static void lose_for_a_while(struct actor *actor)
@@ -567,9 +599,12 @@ static void asked_once(void)
 }
 
 const struct scenario timer_scenarios[] = {
-	{"syn-again", syn_again},	    {"syn-twice", syn_twice},	  {"delayed-ack", delayed_ack},
-	{"data-again", data_again},	    {"linger", linger},		  {"slow-reader", slow_reader},
-	{"window-probe", window_probe},	    {"io-limit", io_limit},	  {"dirty-pages", dirty_pages},
-	{"wbt", throttled_writeback},	    {"timed-turns", timed_turns}, {"rt-limit", real_time_limit},
-	{"python-turns", interpreter_lock}, {"python-once", asked_once},  {NULL, NULL},
+	{"syn-again", syn_again},      {"syn-twice", syn_twice},
+	{"delayed-ack", delayed_ack},  {"corked", corked},
+	{"data-again", data_again},    {"linger", linger},
+	{"slow-reader", slow_reader},  {"window-probe", window_probe},
+	{"io-limit", io_limit},	       {"dirty-pages", dirty_pages},
+	{"wbt", throttled_writeback},  {"timed-turns", timed_turns},
+	{"rt-limit", real_time_limit}, {"python-turns", interpreter_lock},
+	{"python-once", asked_once},   {NULL, NULL},
 };
