@@ -90,6 +90,13 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 	if end := w.seriesEnd(t, full); end != nil {
 		return append(out, w.inSeries(t, p, full, nr, name, end)...)
 	}
+	if open := w.seriesOpen(t, full); open != nil {
+		q := p
+		if w.unfinishedFutex(&q, t, open); q.evidence == byUsual {
+			q.why = withSpaceAfter(p.why) + "again and again"
+			return w.add(out, q)
+		}
+	}
 	if out = w.protocolWait(out, t, &p, full, name); p.from >= p.to {
 		return out
 	}

@@ -55,10 +55,39 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	return t.segments[t.series[i]].wake
 }
 
+// seriesOpen returns the wait for a futex with which a series goes on that full is one of, and that
+// nobody has ended yet; nil: there is none.
+func (w *walker) seriesOpen(t *task, full *segment) *segment {
+	n := len(t.segments) - 1
+	if n < 0 || !full.futex.Timed() || !full.byTimer() {
+		return nil
+	}
+	last := &t.segments[n]
+	if last.state != blocked || last.wake != nil || last.to < w.m.to-lateEvents {
+		return nil
+	}
+	for i, next := n-1, n; i >= 0; i-- {
+		s := &t.segments[i]
+		if s.state != blocked {
+			continue
+		}
+		if s.wake == nil || !s.byTimer() || !s.futex.Timed() || !w.sameSeries(t, i, next) {
+			return nil
+		}
+		if s.from == full.from {
+			return last
+		}
+		next = i
+	}
+	return nil
+}
+
 // lookAhead is how much longer than until the last outlier's end events matter if a time limit
 // ended that: what ends the same wait, begun again, tells who did not give way. Ruby's threads ask
-// each 100 ms for the lock of their interpreter, and the one that has it gives way right after.
-const lookAhead = 20_000_000
+// each 100 ms for the lock of their interpreter, and the one that has it gives way right after; of
+// those that wait for a monitor of Java one asks after 1, 8, 64 and 512 ms. Rules record as much by
+// default.
+const lookAhead = 50_000_000
 
 // timeLimitEnded reports whether the last outlier ended with a wait for a futex, for its time limit.
 func (m *model) timeLimitEnded(outliers []Outlier) bool {

@@ -376,7 +376,7 @@ func TestSeries(t *testing.T) {
 	}
 	for _, c := range []timerCase{
 		{name: "futex, whose last wait is after it", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: then(turn, 11210)},
-		{name: "futex, whose last wait is long after it", cause: Timer, wait: "time_limit", says: "asleep until a timer", not: "other", trace: then(turn, 45000)},
+		{name: "futex, whose last wait is long after it", cause: Timer, wait: "time_limit", says: "asleep until a timer", not: "other", trace: then(turn, 75000)},
 		{name: "poll, whose last wait is after it", cause: Timer, wait: "time_limit", says: "asleep until a timer", not: "other", trace: then(poll, 11210)},
 		{name: "futex", cause: Task, wait: "condition_or_semaphore", says: "until other 2 woke it", trace: series(turn, 5, woken)},
 		{name: "poll", cause: Task, says: "10.0 ms waiting in poll for other 2", trace: series(poll, 5, woken)},
