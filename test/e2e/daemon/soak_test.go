@@ -21,7 +21,7 @@ const (
 )
 
 // usage is what the daemon holds of the machine.
-type usage struct{ rss, descriptors, goroutines int }
+type usage struct{ rss, heap, descriptors, goroutines int }
 
 // TestSoak runs for the duration in SOAK: `make soak`; SOAK_TIMES is how many bursts there
 // are in each round. Latencies are injected, calm and in
@@ -85,24 +85,29 @@ func TestSoak(t *testing.T) {
 	}
 	calmly := s.rule("calm")
 	assert.Check(t, calmly.Limited == 0, "the other rule's bursts have limited this one: %d times", calmly.Limited)
-	first, last := used[0], used[len(used)-1]
-	t.Logf("%d rounds in %v; resident %d to %d KiB, descriptors %d to %d, goroutines %d to %d", len(used), time.Since(begin).Round(time.Second),
-		first.rss, last.rss, first.descriptors, last.descriptors, first.goroutines, last.goroutines)
+	t.Logf("%d rounds in %v", len(used), time.Since(begin).Round(time.Second))
 	if len(used) < soakLeast {
 		return
 	}
-	early, late := used[len(used)/4:len(used)/2], used[len(used)*3/4:]
 	for _, of := range []struct {
 		name  string
 		value func(usage) int
 		slack int
 	}{
 		{"KiB of resident memory", func(u usage) int { return u.rss }, 24 << 10},
+		{"KiB of heap", func(u usage) int { return u.heap }, 24 << 10},
 		{"descriptors", func(u usage) int { return u.descriptors }, 16},
 		{"goroutines", func(u usage) int { return u.goroutines }, 16},
 	} {
-		a, b := least(early, of.value), least(late, of.value)
-		assert.Check(t, b <= a+of.slack, "%s have grown from %d to %d", of.name, a, b)
+		var quarters [4]int
+		for i := range quarters {
+			quarters[i] = least(used[len(used)*i/4:len(used)*(i+1)/4], of.value)
+		}
+		t.Logf("least %s by quarter: %d", of.name, quarters)
+		// One in which caches were dropped says nothing: the budget does that, beside whoever
+		// keeps the machine busy.
+		before := slices.Max(quarters[:3])
+		assert.Check(t, quarters[3] <= before+of.slack, "%s have grown from %d to %d", of.name, before, quarters[3])
 	}
 }
 
@@ -114,6 +119,7 @@ func least(list []usage, value func(usage) int) int {
 var (
 	residentSize  = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 	goroutineLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
+	heapLine      = regexp.MustCompile(`(?m)^go_memstats_heap_alloc_bytes (\S+)$`)
 )
 
 func (d *running) usage() usage {
@@ -121,15 +127,16 @@ func (d *running) usage() usage {
 	proc := fmt.Sprintf("/proc/%d", d.status().PID)
 	files, err := os.ReadDir(filepath.Join(proc, "fd"))
 	assert.NilError(d.t, err)
+	metrics := d.scrape()
 	number := func(re *regexp.Regexp, text string) int {
 		m := re.FindStringSubmatch(text)
 		assert.Assert(d.t, m != nil, "%s is not in\n%s", re, text)
-		n, err := strconv.Atoi(m[1])
+		n, err := strconv.ParseFloat(m[1], 64)
 		assert.NilError(d.t, err)
-		return n
+		return int(n)
 	}
 	return usage{
-		rss: number(residentSize, readText(d.t, filepath.Join(proc, "status"))), descriptors: len(files),
-		goroutines: number(goroutineLine, d.scrape()),
+		rss: number(residentSize, readText(d.t, filepath.Join(proc, "status"))), heap: number(heapLine, metrics) >> 10,
+		descriptors: len(files), goroutines: number(goroutineLine, metrics),
 	}
 }
