@@ -114,7 +114,7 @@ const seekCost = 16 << 10
 // delayed it after a time: until when, and whose they were, or nil; and whether r was alone in
 // the device. A device that serves many requests at
 // once completes r much later than the one before, or together with it; r was behind
-// the others only if the time in between matches its share.
+// the others only if the time in between matches its share, or if a worker has one after the other.
 func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, alone bool) {
 	if r.issue == 0 || r.complete <= r.issue || m.scanned > maxScanned {
 		return 0, nil, true
@@ -149,6 +149,9 @@ func (m *model) requestsAhead(r *request, from uint64) (until uint64, by *Who, a
 	}
 	if best == nil {
 		return 0, nil, alone && n == 0
+	}
+	if m.inTurn(r) {
+		return until, m.whoOwner(best), true
 	}
 	own := uint64(r.bytes) + seekCost
 	total := own + bytes + n*seekCost

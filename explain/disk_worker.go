@@ -34,6 +34,23 @@ func (m *model) executions(r *request, from, to uint64) []execution {
 	return nil
 }
 
+// inTurn reports whether one work item carries out all requests to the disk of one, each to its end
+// before the next.
+func (m *model) inTurn(r *request) bool {
+	queue := m.queues[m.whoDevice(r).Device]
+	queue = queue[sort.Search(len(queue), func(i int) bool { return queue[i].end > r.issue }):]
+	for _, x := range queue {
+		if m.scanned++; x.work != queue[0].work || m.scanned > maxScanned {
+			return false
+		}
+		if x.end >= r.complete {
+			break
+		}
+	}
+	list := m.executions(r, r.issue, r.complete)
+	return len(list) > 0 && m.handedOn(r, list[len(list)-1].work, r.issue) == nil
+}
+
 // receivers lists the workers that receive the answers for network block devices, by the disk.
 func (m *model) receivers() map[string][]int {
 	if m.received != nil {

@@ -14,6 +14,7 @@ import (
 // waits for, as far as the records say which worker that is.
 func TestDiskWorker(t *testing.T) {
 	upper := trace.Block{RQ: 7, Sector: 8, Dev: 1, Bytes: 4096}
+	ahead := trace.Block{RQ: 9, Dev: 1}
 	lower := trace.Block{RQ: 8, Sector: 80, Dev: 2, Bytes: 4096}
 	// asks has the victim wait for the disk, and somebody queue the work for it.
 	asks := func(s *script, queue string, by int) {
@@ -82,6 +83,19 @@ func TestDiskWorker(t *testing.T) {
 				s.swap(400, 1, 0, worker, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(900, 1, worker, 0, sleeps(0)).add(1000, trace.BlockIssue, 0, victim, upper).
 					swap(1100, 0, victim, other, trace.Switch{PrevState: 2, IOWait: true, Call: 0}).wake(10000, 0, other, worker, 1).swap(10100, 1, 0, worker, sleeps(0))
 				ends(s, worker, upper)
+			},
+		},
+		{
+			name: "behind another's request", want: "9.2 ms behind requests of third 3: read of 4 KiB was behind others in loop0", not: "vdb",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).add(900, trace.BlockIssue, 1, third, ahead).
+					add(910, trace.WorkQueued, 1, third, trace.WorkQueue{Work: 50, Function: 80, Name: "loop0"}).wake(920, 1, third, worker, 1).
+					swap(930, 1, third, worker, sleeps(0)).add(940, trace.WorkStart, 1, worker, trace.Work{Work: 50, Function: 80}).
+					add(1000, trace.BlockIssue, 0, victim, upper).swap(1100, 0, victim, other, trace.Switch{PrevState: 2, IOWait: true, Call: 0}).
+					swap(1300, 1, worker, 0, trace.Switch{PrevState: 2}).wake(10000, 0, other, worker, 1).swap(10100, 1, 0, worker, sleeps(0)).
+					add(10300, trace.BlockComplete, 1, worker, ahead)
+				ends(s, worker, upper)
+				s.add(10950, trace.WorkEnd, 1, worker, trace.Work{Work: 50, Function: 80})
 			},
 		},
 	} {

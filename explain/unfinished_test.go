@@ -73,7 +73,7 @@ func TestUnfinished(t *testing.T) {
 		{name: "by several", trace: after(sleeps(read), other, third, other, third), cause: Unexplained, says: "still waiting in read, no wake-up yet"},
 		{name: "by too few", trace: after(sleeps(read), other, other), cause: Unexplained, says: "still waiting in read"},
 		{name: "again, by the last ones", trace: and(after(turn, other, other, other), goesOn), cause: Task, confidence: Guess, says: "waiting in futex again and again for other 2, which ran for 10.0 ms (a guess"},
-		{name: "again, by too few", trace: and(after(turn, other, other), goesOn), cause: Timer, wait: "time_limit", confidence: Seen, says: "its own time limit", not: "other"},
+		{name: "again, by too few", trace: and(after(turn, other, other), goesOn), cause: Timer, wait: "time_limit", confidence: Inferred, says: "its own time limit", not: "other"},
 		{name: "by one that has ended", cause: Unexplained, says: "still waiting in read", trace: and(after(sleeps(read), other, other, other), func(s *script) {
 			s.swap(2000, 1, other, 0, trace.Switch{PrevState: taskDead, Call: trace.CallNone})
 		})},
