@@ -8,5 +8,6 @@ import (
 
 // TestShed: see provoke.Shed.
 func TestShed(t *testing.T) {
+	inGuest(t)
 	provoke.Shed(t)
 }
