@@ -31,28 +31,25 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 	if w.m.olderThanHistory(r) {
 		add(w.m.coveredFrom, BlockDevice, device, text, byOldRequest) // in its queue, or in it
 	}
-	if until := min(r.started(), p.to); until > at && w.m.heldBack(r) {
-		q := p
-		q.to = until
-		out = w.add(out, w.limitPiece(q, r))
-		at = until
-	}
-	if until := min(r.started(), p.to); until > at && r.by != nil && r.by.worker != p.task {
-		// Such as the device mapper's, which submits what the task has sent to another disk.
+	if until := min(r.started(), p.to); until > at {
 		q := p
 		q.from, q.to = at, until
-		out = w.workPieces(out, q, &wake{tid: r.by.worker, work: r.by})
+		switch {
+		case w.m.heldBack(r):
+			out = w.add(out, w.limitPiece(q, r))
+		case r.by != nil && r.by.worker != p.task:
+			// Such as the device mapper's, which submits what the task has sent to another disk.
+			out = w.workPieces(out, q, &wake{tid: r.by.worker, work: r.by})
+		case w.m.byAnother(r, p.task):
+			// Such as a worker of io_uring: what that did before is its own path.
+			q.cause, q.by, q.why = Task, w.m.whoOwner(r), "before the "+text+" was queued"
+			w.descend(&q, r.tid)
+			out = w.add(out, q)
+		default:
+			add(until, BlockQueue, device, "before the "+text+" was queued", byRecords)
+		}
 		at = until
 	}
-	if until := min(r.started(), p.to); until > at && w.m.byAnother(r, p.task) {
-		// Such as a worker of io_uring: what that did before is its own path.
-		q := p
-		q.from, q.to, q.cause, q.by, q.why = at, until, Task, w.m.whoOwner(r), "before the "+text+" was queued"
-		w.descend(&q, r.tid)
-		out = w.add(out, q)
-		at = until
-	}
-	add(r.started(), BlockQueue, device, "before the "+text+" was queued", byRecords)
 	if r.insert > 0 && r.issue > at {
 		if by := w.m.busiestOther(r, at, min(r.issue, p.to)); by != nil {
 			add(r.issue, BlockQueue, by, text+" waited in the queue of "+device.Device+" behind others", byQueueShare)

@@ -45,6 +45,27 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 		strings.HasPrefix(w.m.syscall(int(full.call)), "epoll") {
 		return nil // others asked for something meanwhile, perhaps: see backward
 	}
+	if last := w.seriesLast(t, full); last != nil {
+		return last.wake
+	}
+	return nil
+}
+
+// seriesOpen returns the wait for a futex with which a series goes on that full is one of, and that
+// nobody has ended yet; nil: there is none.
+func (w *walker) seriesOpen(t *task, full *segment) *segment {
+	if !full.futex.Timed() || !full.byTimer() {
+		return nil
+	}
+	if last := w.seriesLast(t, full); last != nil && last.wake == nil {
+		return last
+	}
+	return nil
+}
+
+// seriesLast returns the last wait of the series that one is in, which has ended otherwise than
+// by its limit or for a signal, or not at all; nil: there is none.
+func (w *walker) seriesLast(t *task, full *segment) *segment {
 	if t.series == nil {
 		t.series = w.findSeries(t)
 	}
@@ -52,34 +73,7 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	if i >= len(t.series) || t.series[i] < 0 {
 		return nil
 	}
-	return t.segments[t.series[i]].wake
-}
-
-// seriesOpen returns the wait for a futex with which a series goes on that full is one of, and that
-// nobody has ended yet; nil: there is none.
-func (w *walker) seriesOpen(t *task, full *segment) *segment {
-	n := len(t.segments) - 1
-	if n < 0 || !full.futex.Timed() || !full.byTimer() {
-		return nil
-	}
-	last := &t.segments[n]
-	if last.state != blocked || last.wake != nil || last.to < w.m.to-lateEvents {
-		return nil
-	}
-	for i, next := n-1, n; i >= 0; i-- {
-		s := &t.segments[i]
-		if s.state != blocked {
-			continue
-		}
-		if s.wake == nil || !s.byTimer() || !s.futex.Timed() || !w.sameSeries(t, i, next) {
-			return nil
-		}
-		if s.from == full.from {
-			return last
-		}
-		next = i
-	}
-	return nil
+	return &t.segments[t.series[i]]
 }
 
 // lookAhead is how much longer than until the last outlier's end events matter if a time limit
@@ -108,10 +102,14 @@ func (m *model) timeLimitEnded(outliers []Outlier) bool {
 }
 
 // findSeries returns, for each segment of a task, the last wait of the series that it is
-// in, if that did not end by its limit or for a signal; -1: none.
+// in, if that did not end by its limit or for a signal, or has not ended; -1: none.
 func (w *walker) findSeries(t *task) []int32 {
 	ends := make([]int32, len(t.segments))
-	next := -1 // the wait after this one
+	next := -1        // the wait after this one
+	open := int32(-1) // the wait that has not ended
+	if n := len(t.segments) - 1; n >= 0 && t.segments[n].wake == nil && t.segments[n].to >= w.m.to-lateEvents {
+		open = int32(n)
+	}
 	for i := len(t.segments) - 1; i >= 0; i-- {
 		s := &t.segments[i]
 		if ends[i] = -1; s.state != blocked {
@@ -119,9 +117,11 @@ func (w *walker) findSeries(t *task) []int32 {
 		}
 		again := next >= 0 && w.sameSeries(t, i, next)
 		switch {
+		case int32(i) == open:
+			ends[i] = open
 		case s.wake == nil || s.held() || s.wake.thaw:
 		case s.interrupted():
-			if again {
+			if again && ends[next] != open {
 				ends[i] = ends[next]
 			}
 		case !s.byTimer():
