@@ -29,6 +29,20 @@ struct {
 	__type(value, struct owned_socket);
 } sockets SEC(".maps");
 
+/* Whether all that was sent or is to be, is of a call with that many bytes; what was lost is sent twice. */
+static __always_inline bool sent_first(struct tcp_sock *tcp, u64 bytes)
+{
+	return BPF_CORE_READ(tcp, bytes_sent) - BPF_CORE_READ(tcp, bytes_retrans) <= bytes;
+}
+
+/* Whether all that was read is of a call with that many bytes; more may have come. A FIN is a byte to be read. */
+static __always_inline bool received_first(struct tcp_sock *tcp, u64 bytes)
+{
+	u32 unread = BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq);
+
+	return BPF_CORE_READ(tcp, bytes_received) <= bytes + unread;
+}
+
 /* The socket of current; segments of before it was first seen are nobody's, but of a connection that just began. */
 static __always_inline struct owned_socket *socket_of(struct sock *sk, struct tcp_sock *tcp, bool sends, u64 bytes)
 {
@@ -39,11 +53,11 @@ static __always_inline struct owned_socket *socket_of(struct sock *sk, struct tc
 	s = bpf_sk_storage_get(&sockets, sk, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!s)
 		return NULL;
-	if (!sends || BPF_CORE_READ(tcp, bytes_sent) != bytes) {
+	if (!sends || !sent_first(tcp, bytes)) {
 		s->sent = BPF_CORE_READ(tcp, data_segs_out);
 		s->resent = BPF_CORE_READ(tcp, total_retrans);
 	}
-	if (sends || BPF_CORE_READ(tcp, bytes_received) != bytes)
+	if (sends || !received_first(tcp, bytes))
 		s->received = BPF_CORE_READ(tcp, data_segs_in);
 	return s;
 }

@@ -302,10 +302,13 @@ struct inet_connection_sock {
 } CORE;
 
 struct tcp_sock {
+	u32 rcv_nxt;
+	u32 copied_seq;
 	u32 snd_una;
 	u32 snd_wnd;
 	u32 write_seq;
 	u64 bytes_sent;
+	u64 bytes_retrans;
 	u64 bytes_received;
 	u32 data_segs_out;
 	u32 data_segs_in;

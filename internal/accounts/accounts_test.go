@@ -298,6 +298,35 @@ func TestTCP(t *testing.T) {
 	p.none(neighbour, Network)
 }
 
+// TestFirstCall: a connection's first call has its segments, also those that are sent after it,
+// or that came and are read later.
+func TestFirstCall(t *testing.T) {
+	p := openGroups(t, Network)
+	client, server := connection(t)
+	sends, receives := p.token(), p.token()
+	var size int
+	p.carry(sends, func() { // more than the receiver takes now
+		var err error
+		size, err = unix.SendmsgN(client, make([]byte, 64*mebibyte), nil, nil, unix.MSG_DONTWAIT)
+		assert.NilError(t, err)
+	})
+	p.carry(receives, func() { receive(t, server, 1000) })
+	assert.Check(t, p.value(receives, abi.ActivityTcpSegments) > 1)
+	p.carryAll(
+		work{sends, func() { send(t, client, 1000) }},
+		work{receives, func() { receive(t, server, size) }},
+	)
+	p.carry(sends, func() { send(t, client, 1) }) // its call counts all before
+	p.carry(receives, func() { receive(t, server, 1) })
+	p.show("sends", sends)
+	p.show("receives", receives)
+	for token, fd := range map[uint32]int{sends: client, receives: server} {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		assert.NilError(t, err)
+		assert.Check(t, cmp.Equal(p.value(token, abi.ActivityTcpSegments), uint64(info.Data_segs_out+info.Data_segs_in)))
+	}
+}
+
 func send(t *testing.T, fd, size int) {
 	data := make([]byte, 100_000)
 	for left := size; left > 0; {
@@ -312,7 +341,7 @@ func send(t *testing.T, fd, size int) {
 func receive(t *testing.T, fd, size int) {
 	data := make([]byte, 70_000)
 	for left := size; left > 0; {
-		n, err := unix.Read(fd, data)
+		n, err := unix.Read(fd, data[:min(left, len(data))])
 		if !assert.Check(t, cmp.Nil(err)) || !assert.Check(t, n > 0) {
 			return
 		}
