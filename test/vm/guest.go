@@ -98,9 +98,8 @@ func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *op
 		}
 	}
 	for _, m := range k.Modules {
-		if w := wanted(m.Name); !w.byTest {
-			cfg.Modules = append(cfg.Modules, boot.Module{Name: m.Name, Params: w.params})
-		}
+		m.Params = wanted(m.Name).params
+		cfg.Modules = append(cfg.Modules, m)
 	}
 	initramfs := filepath.Join(d.build, "initramfs-"+r.target.name)
 	if err := writeInitramfs(initramfs, k, p, cfg); err != nil {

@@ -22,7 +22,7 @@ type kernel struct {
 	Package string        // linux-image-…
 	Release string        // what uname -r says
 	Wanted  []string      // modules asked for, to notice when the list changes
-	Modules []boot.Module // with dependencies, in the order of loading
+	Modules []boot.Module // with dependencies
 }
 
 func (k *kernel) vmlinuz() string { return filepath.Join(k.dir, "vmlinuz") }

@@ -24,8 +24,7 @@ func wantedModules(a *arch) []string {
 }
 
 // collectModules copies the wanted modules of an unpacked kernel package and
-// what they depend on, uncompressed, into dir. It returns them in the order of
-// loading.
+// what they depend on, uncompressed, into dir.
 func collectModules(ctx context.Context, tree, dir string, a *arch) ([]boot.Module, error) {
 	files, builtin, err := indexModules(tree)
 	if err != nil {
@@ -33,8 +32,8 @@ func collectModules(ctx context.Context, tree, dir string, a *arch) ([]boot.Modu
 	}
 	var list []boot.Module
 	done := map[string]bool{}
-	var add func(name string) error
-	add = func(name string) error {
+	var add func(name string, byTest bool) error
+	add = func(name string, byTest bool) error {
 		if done[name] || builtin[name] {
 			return nil
 		}
@@ -42,7 +41,7 @@ func collectModules(ctx context.Context, tree, dir string, a *arch) ([]boot.Modu
 		file, found := files[name]
 		switch {
 		case found:
-		case wanted(name).byTest:
+		case byTest:
 			return nil // kernels differ in what they have
 		default:
 			return fmt.Errorf("no module %s", name)
@@ -56,16 +55,21 @@ func collectModules(ctx context.Context, tree, dir string, a *arch) ([]boot.Modu
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		for _, d := range depends {
-			if err := add(d); err != nil {
+			if err := add(d, byTest); err != nil {
 				return fmt.Errorf("%w, which %s needs", err, name)
 			}
 		}
-		list = append(list, boot.Module{Name: name})
+		list = append(list, boot.Module{Name: name, Needs: depends, ByTest: byTest})
 		return os.WriteFile(filepath.Join(dir, name+".ko"), image, 0o644)
 	}
-	for _, name := range wantedModules(a) {
-		if err := add(name); err != nil {
-			return nil, err
+	for _, byTest := range []bool{false, true} { // what init needs, too, it loads
+		for _, name := range wantedModules(a) {
+			if wanted(name).byTest != byTest {
+				continue
+			}
+			if err := add(name, byTest); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return list, nil

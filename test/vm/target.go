@@ -105,9 +105,14 @@ var modules = []module{
 	{name: "dm_mod", byTest: true},
 	{name: "dm_crypt", byTest: true},
 	{name: "dm_delay", byTest: true},
+	{name: "dm_raid", byTest: true},
+	{name: "raid1", byTest: true},
+	{name: "raid456", byTest: true},
+	{name: "crc32c_generic", byTest: true}, // of libcrc32c, which md needs
 	{name: "xts", byTest: true},
 	{name: "ecb", byTest: true},
 	{name: "aes_generic", byTest: true},
+	{name: "kvm", arch: x86},                   // its tracepoints are there when a daemon starts
 	{name: "kvm_amd", byTest: true, arch: x86}, // the emulator has what it needs, but for real-time kernels
 }
 

@@ -24,20 +24,11 @@ const ExitPort = 0xf4
 
 // Config tells init what to do.
 type Config struct {
-	Modules []Module      // loaded in this order
+	Modules []Module      // the initramfs has them
 	Tests   []Test        // run one after the other, also after one failed
 	Env     []string      // of every test
 	Timeout time.Duration // for all tests together; then they are killed
 }
-
-// Module is one uncompressed kernel module in the initramfs.
-type Module struct {
-	Name   string // as in /proc/modules
-	Params string // as insmod takes them
-}
-
-// Path is the place of the module in the initramfs.
-func (m Module) Path() string { return "/modules/" + m.Name + ".ko" }
 
 // Test is one program whose exit status counts.
 type Test struct {

@@ -51,31 +51,41 @@ func stepClock(t *testing.T, by time.Duration) {
 }
 
 // readDirect reads one block past the page cache and returns how long it took.
-func readDirect(path string, offset int64) (time.Duration, error) {
+func readDirect(path string, offset int64) (took time.Duration, err error) {
+	err = direct(path, unix.O_RDONLY, func(fd int, block []byte) (int, error) {
+		start := time.Now()
+		n, err := unix.Pread(fd, block, offset)
+		took = time.Since(start)
+		return n, err
+	})
+	return took, err
+}
+
+// direct reads or writes one block past the page cache.
+func direct(path string, flags int, do func(fd int, block []byte) (int, error)) error {
 	const block = 4096
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, flags|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, fmt.Errorf("open %s: %w", path, err)
+		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer unix.Close(fd)
 	// O_DIRECT wants an aligned buffer: a mapping is.
 	buf, err := unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		return 0, fmt.Errorf("allocate: %w", err)
+		return fmt.Errorf("allocate: %w", err)
 	}
 	defer func() { _ = unix.Munmap(buf) }()
-	start := time.Now()
 	for {
-		n, err := unix.Pread(fd, buf, offset)
+		n, err := do(fd, buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return 0, fmt.Errorf("read %s: %w", path, err)
+			return fmt.Errorf("%s: %w", path, err)
 		case n != block:
-			return 0, fmt.Errorf("read %s: %d bytes, want %d", path, n, block)
+			return fmt.Errorf("%s: %d bytes of %d", path, n, block)
 		}
-		return time.Since(start), nil
+		return nil
 	}
 }
 

@@ -44,6 +44,8 @@ var heldBy = map[string]func() error{
 	"linear":     readGivenDisk,
 	"crypt":      readGivenDisk,
 	"delay":      readGivenDisk,
+	"raid1":      writeGivenDisk,
+	"raid5":      writeGivenDisk,
 }
 
 // held is the program: some threads that do it.
@@ -99,6 +101,13 @@ func readDisk(disk string) func() error {
 
 // readGivenDisk reads that of the environment.
 func readGivenDisk() error { return readDisk(os.Getenv(heldEnv + "_DISK"))() }
+
+// writeGivenDisk writes a block of that of the environment, past the page cache.
+func writeGivenDisk() error {
+	return direct(os.Getenv(heldEnv+"_DISK"), unix.O_WRONLY, func(fd int, b []byte) (int, error) {
+		return unix.Pwrite(fd, b, time.Now().UnixNano()>>10%4096*4096)
+	})
+}
 
 // writeDisk writes through the page cache.
 func writeDisk(disk string) func() error {
@@ -292,7 +301,7 @@ func watchHeld(t *testing.T) (snaps string) {
 	rules := []string{
 		rule("blocked", "offcpu", "60ms", heldComm+"*"), rule("ready", "wakeup", "60ms", heldComm+"cpu*"),
 		rule("disk", "offcpu", "15ms", heldComm+"loop"), rule("linear", "offcpu", "15ms", heldComm+"linear"),
-		rule("crypt", "offcpu", "15ms", heldComm+"crypt"),
+		rule("crypt", "offcpu", "15ms", heldComm+"crypt"), rule("raid", "offcpu", "15ms", heldComm+"raid?"),
 	}
 	return startDaemon(t, "rules: ["+strings.Join(rules, ", ")+"]", "--budget-softirqs", "off", "--recorder-size", "8MiB").snaps
 }

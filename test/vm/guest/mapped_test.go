@@ -27,19 +27,21 @@ const (
 	dmTarget = 40
 )
 
-// mapDisk makes a device of one target of the device mapper, as large as the slow disk.
-func mapDisk(t *testing.T, target, params string) (device string) {
+// mapped is the size of mapped disks, in sectors.
+const mapped = 1 << 18
+
+// mapDisk makes a device of so many sectors, of one target of the device mapper.
+func mapDisk(t *testing.T, name, target string, sectors uint64, params string) (device string) {
 	t.Helper()
 	control, err := os.OpenFile("/dev/mapper/control", os.O_RDWR, 0)
 	assert.NilError(t, err)
-	name := "test-" + target
 	do := func(request uint, body []byte) (device uint64, err error) {
 		b := make([]byte, dmHeader, dmHeader+len(body))
 		binary.NativeEndian.PutUint32(b, 4)                               // version
 		binary.NativeEndian.PutUint32(b[12:], uint32(dmHeader+len(body))) // data_size
 		binary.NativeEndian.PutUint32(b[16:], dmHeader)                   // data_start
 		binary.NativeEndian.PutUint32(b[20:], uint32(min(len(body), 1)))  // target_count
-		copy(b[48:], name)
+		copy(b[48:], "test-"+name)
 		b = append(b, body...)
 		_, _, e := unix.Syscall(unix.SYS_IOCTL, control.Fd(), uintptr(request), uintptr(unsafe.Pointer(&b[0])))
 		if e != 0 {
@@ -54,11 +56,6 @@ func mapDisk(t *testing.T, target, params string) (device string) {
 		assert.Check(t, err)
 		control.Close() // nothing was written
 	})
-	size, err := os.ReadFile("/sys/block/" + filepath.Base(slowDisk) + "/size")
-	assert.NilError(t, err)
-	var sectors uint64
-	_, err = fmt.Sscan(string(size), &sectors)
-	assert.NilError(t, err)
 	table := make([]byte, dmTarget+(len(params)+8)&^7)
 	binary.NativeEndian.PutUint64(table[8:], sectors)
 	binary.NativeEndian.PutUint32(table[20:], uint32(len(table)))
@@ -75,7 +72,7 @@ func mapDisk(t *testing.T, target, params string) (device string) {
 // had not got yet is not laid at its door.
 func TestMappedDisk(t *testing.T) {
 	inGuest(t)
-	for _, m := range []string{"dm_mod", "xts", "ecb", "aes_generic", "dm_crypt", "dm_delay"} {
+	for _, m := range []string{"xts", "ecb", "aes_generic", "dm_crypt", "dm_delay"} {
 		loadModule(t, m)
 	}
 	snaps := watchHeld(t)
@@ -86,7 +83,7 @@ func TestMappedDisk(t *testing.T) {
 		"delay":  fmt.Sprintf("%s 0 %d", slowDisk, held),
 	} {
 		t.Run(target, func(t *testing.T) {
-			startHeld(t, target, "", heldEnv+"_DISK="+mapDisk(t, target, params))
+			startHeld(t, target, "", heldEnv+"_DISK="+mapDisk(t, target, target, mapped, params))
 			r := worst(t, snaps, target, func(r *explain.Result) bool { return strings.Contains(r.Verdict, " in pread64: ") })
 			t.Logf("%s\nadvice: %s", r.Verdict, r.Advice)
 			part := func(is func(*explain.Part) bool) *explain.Part {
@@ -101,6 +98,41 @@ func TestMappedDisk(t *testing.T) {
 				assert.Check(t, before.NS >= held*9/10*1e6, "%+v", before)
 				assert.Check(t, strings.Contains(r.Verdict, "before the work flush_expired_bios was queued"))
 			}
+		})
+	}
+}
+
+// TestRaid: a write to a mirror or to an array with parity is followed to the disks below; the
+// array's own thread only reads and writes for who waits.
+func TestRaid(t *testing.T) {
+	inGuest(t)
+	for _, m := range []string{"crc32c_generic", "raid1", "raid456", "dm_raid"} {
+		loadModule(t, m)
+	}
+	snaps := watchHeld(t)
+	for _, raid := range []struct {
+		name, params    string
+		disks, capacity int
+		requests        int64 // one after the other, of a write
+	}{
+		{"raid1", "raid1 2 0 nosync 2", 2, 1, 1},
+		{"raid5", "raid5_ls 2 128 nosync 3", 3, 2, 2},
+	} {
+		t.Run(raid.name, func(t *testing.T) {
+			params := raid.params
+			for i := range raid.disks {
+				at := fmt.Sprintf("%s %d", slowDisk, i*mapped)
+				params += " - " + mapDisk(t, fmt.Sprint(raid.name, "-", i), "linear", mapped, at)
+			}
+			disk := mapDisk(t, raid.name, "raid", uint64(raid.capacity*mapped), params)
+			startHeld(t, raid.name, "", heldEnv+"_DISK="+disk)
+			r := worst(t, snaps, raid.name, func(r *explain.Result) bool { return strings.Contains(r.Verdict, " in pwrite64: ") })
+			t.Logf("%s\nadvice: %s", r.Verdict, r.Advice)
+			i := slices.IndexFunc(r.Roots, func(p explain.Part) bool {
+				return p.Cause == explain.BlockDevice && p.By.Name == filepath.Base(slowDisk)
+			})
+			assert.Assert(t, i >= 0, "%+v", r.Roots)
+			assert.Check(t, r.Roots[i].NS >= raid.requests*int64(slowDiskDelay)*9/10, "%+v", r.Roots[i])
 		})
 	}
 }

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"errors"
-	"os"
 	"runtime"
 	"testing"
 
@@ -61,10 +60,9 @@ func loadKVM(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("what the guest's guest runs is x86 code")
 	}
-	f, err := os.Open(boot.Module{Name: "kvm_amd"}.Path())
+	cfg, err := boot.ReadConfig()
 	assert.NilError(t, err)
-	defer f.Close()
-	err = unix.FinitModule(int(f.Fd()), "", 0)
+	err = cfg.Load("kvm_amd")
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		t.Skip("KVM of a real-time kernel wants a time stamp counter that never stops: the emulator has none")
 	}

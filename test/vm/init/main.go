@@ -4,8 +4,6 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -44,34 +42,19 @@ func setup(out **os.File) (*boot.Config, error) {
 	}
 	*out = tty
 
-	text, err := os.ReadFile(boot.ConfigPath)
+	cfg, err := boot.ReadConfig()
 	if err != nil {
 		return nil, err
 	}
-	var cfg boot.Config
-	if err := json.Unmarshal(text, &cfg); err != nil {
-		return nil, fmt.Errorf("%s: %w", boot.ConfigPath, err)
-	}
 	for _, m := range cfg.Modules {
-		if err := load(m); err != nil {
+		if m.ByTest {
+			continue
+		}
+		if err := cfg.Load(m.Name); err != nil {
 			return nil, err
 		}
 	}
-	return &cfg, nil
-}
-
-// load inserts one module. One that is there already is fine.
-func load(m boot.Module) error {
-	f, err := os.Open(m.Path())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	err = unix.FinitModule(int(f.Fd()), m.Params, 0)
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("load module %s %q: %w", m.Name, m.Params, err)
-	}
-	return nil
+	return cfg, nil
 }
 
 // exit reports s to QEMU, which ends at once; the logs are flushed before.
