@@ -194,10 +194,10 @@ void look_for_gap(uint64_t least, uint64_t until)
 int main(int argc, char **argv)
 {
 	static const struct scenario *const lists[] = {
-		cpu_scenarios,	   held_scenarios,   wait_scenarios,	 peer_scenarios,    disk_scenarios,
-		pattern_scenarios, timer_scenarios,  ended_scenarios,	 share_scenarios,   process_scenarios,
-		crowd_scenarios,   bulk_scenarios,   postgres_scenarios, service_scenarios, asked_scenarios,
-		request_scenarios, served_scenarios,
+		cpu_scenarios,	   held_scenarios,    wait_scenarios,	 peer_scenarios,   disk_scenarios,
+		pattern_scenarios, tcp_scenarios,     limit_scenarios,	 turn_scenarios,   ended_scenarios,
+		share_scenarios,   process_scenarios, crowd_scenarios,	 bulk_scenarios,   postgres_scenarios,
+		service_scenarios, asked_scenarios,   request_scenarios, served_scenarios,
 	};
 	char line[8];
 
