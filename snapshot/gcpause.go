@@ -13,7 +13,8 @@ import (
 type gcPause struct {
 	active  bool
 	percent int
-	limit   int64
+	limit   int64 // of before
+	paused  int64 // the limit meanwhile
 }
 
 // gcHeadroom is how much may be allocated, besides records, before the collector runs
@@ -31,16 +32,19 @@ func (g *gcPause) start(records int) {
 	metrics.Read(now)
 	used := int64(now[0].Value.Uint64()-now[1].Value.Uint64()) + gcHeadroom + int64(records)*trace.RecordSize*8
 	g.limit = debug.SetMemoryLimit(-1)
-	debug.SetMemoryLimit(min(used, g.limit))
+	g.paused = min(used, g.limit)
+	debug.SetMemoryLimit(g.paused)
 	g.percent = debug.SetGCPercent(-1)
 }
 
-// end restores the collector's settings.
+// end restores the collector's settings, but a limit that somebody has changed meanwhile.
 func (g *gcPause) end() {
 	if !g.active {
 		return
 	}
 	g.active = false
 	debug.SetGCPercent(g.percent)
-	debug.SetMemoryLimit(g.limit)
+	if debug.SetMemoryLimit(-1) == g.paused {
+		debug.SetMemoryLimit(g.limit)
+	}
 }

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 
@@ -47,6 +48,18 @@ func TestGarbageIsHeld(t *testing.T) {
 	p, l := collectorSays()
 	assert.Check(t, p == percent && l == limit,
 		"released: GOGC=%d GOMEMLIMIT=%d, before %d and %d", p, l, percent, limit)
+}
+
+// A limit that is set meanwhile, as tables have grown, stays.
+func TestGarbageLimitOfOthers(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	var g gcPause
+	g.start(1000)
+	debug.SetMemoryLimit(1 << 40)
+	g.end()
+	_, limit := collectorSays()
+	assert.Equal(t, limit, uint64(1<<40))
 }
 
 var sink []byte // so that it is allocated on the heap

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
@@ -121,19 +122,20 @@ func (d *daemon) openBudget() error {
 	c.controller.CPU = d.cfg.Budget.CPU
 	c.gate.Limit = d.cfg.Budget.Softirqs
 	c.meter = budget.NewMeter(true)
-	c.maps, c.rings = d.mapBytes(), d.ringBytes()
 	d.limitHeap(d.cfg.Budget.Memory)
 	return nil
 }
 
 // limitHeap limits memory as configured, and with it the heap of this process to what the maps leave.
 func (d *daemon) limitHeap(configured int64) {
+	c := &d.cost
 	maps, rings := d.mapBytes(), d.ringBytes()
 	memory := budget.MemoryLimit(configured, maps, rings)
-	d.cost.mu.Lock()
-	d.cost.memory.Limit = memory
-	d.cost.mu.Unlock()
-	if os.Getenv("GOMEMLIMIT") != "" {
+	c.mu.Lock()
+	same := c.maps == maps && c.rings == rings && c.memory.Limit == memory
+	c.maps, c.rings, c.memory.Limit = maps, rings, memory
+	c.mu.Unlock()
+	if same || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	limit := budget.HeapLimit(memory, maps, rings)
@@ -323,14 +325,14 @@ func (d *daemon) ringBytes() int64 {
 	if d.recorder == nil {
 		return 0
 	}
-	return int64(d.recorder.Size()) * int64(len(d.recorder.Coverage()))
+	return int64(d.recorder.Size()) * int64(ebpf.MustPossibleCPU())
 }
 
-// checkMemory drops caches if too much memory is in use.
+// checkMemory limits memory anew, as tables grow, and drops caches if too much is in use.
 func (d *daemon) checkMemory(at time.Duration) {
 	c := &d.cost
-	maps := d.mapBytes()
-	used := maps + privateMemory(os.Getpid())
+	d.limitHeap(d.now.Load().Budget.Memory)
+	used := privateMemory(os.Getpid())
 	for _, pid := range d.symbols.Stats().PIDs {
 		used += privateMemory(pid)
 	}
@@ -338,14 +340,13 @@ func (d *daemon) checkMemory(at time.Duration) {
 		used += privateMemory(out.Status().PID)
 	}
 	c.mu.Lock()
-	c.used, c.maps, c.rings = used, maps, d.ringBytes()
-	c.memory.Limit = budget.MemoryLimit(d.now.Load().Budget.Memory, maps, c.rings)
-	drop := c.memory.Step(at, used)
+	c.used = c.maps + used
+	drop := c.memory.Step(at, c.used)
 	c.mu.Unlock()
 	if !drop {
 		return
 	}
-	d.log.Warn("over budget.memory: dropping caches", zap.Int64("bytes", used), zap.Int64("budget_bytes", c.memory.Limit))
+	d.log.Warn("over budget.memory: dropping caches", zap.Int64("bytes", c.used), zap.Int64("budget_bytes", c.memory.Limit))
 	d.symbols.DropCaches()
 	debug.FreeOSMemory()
 }

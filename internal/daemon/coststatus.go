@@ -3,14 +3,23 @@ package daemon
 import (
 	"fmt"
 	"maps"
+	"math"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tailcam/tailcam/internal/api"
-	"github.com/tailcam/tailcam/internal/budget"
 	"github.com/tailcam/tailcam/snapshot"
 )
+
+// heapLimit is Go's, of this process, in bytes; 0: none.
+func heapLimit() uint64 {
+	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
+		return uint64(limit)
+	}
+	return 0
+}
 
 // costStatus is what tailcam cost in the last window; nil: none is over.
 func (d *daemon) costStatus() *api.CostStatus {
@@ -26,7 +35,7 @@ func (d *daemon) costStatus() *api.CostStatus {
 		CPU: c.sample.Share(), BudgetCPU: c.controller.CPU, CPUs: c.sample.CPUs,
 		Daemon: c.sample.Own / all, Helpers: c.sample.Help / all,
 		MemoryBytes: uint64(c.used), MapBytes: uint64(c.maps), BudgetMemory: uint64(c.memory.Limit),
-		HeapLimit: uint64(budget.HeapLimit(c.memory.Limit, c.maps, c.rings)), CacheDrops: c.memory.Drops,
+		HeapLimit: heapLimit(), CacheDrops: c.memory.Drops,
 		Programs: []api.ProgramCost{}, Parts: []api.CostPart{}, Shed: []api.ShedInfo{}, Steps: c.steps, Returns: c.returns, Exceeded: c.over,
 	}
 	if at, ok := c.meter.Measured(); ok {

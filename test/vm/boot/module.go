@@ -12,10 +12,10 @@ import (
 
 // Module is a kernel module.
 type Module struct {
-	Name   string // as in /proc/modules
-	Params string // as insmod takes them
-	Needs  []string
-	ByTest bool // a test loads it, not init
+	Name   string   // as in /proc/modules
+	Params string   // as insmod takes them
+	Needs  []string // what is loaded before it
+	ByTest bool     // a test loads it, not init
 }
 
 // Path is the place of the module in the initramfs.
