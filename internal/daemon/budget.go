@@ -340,13 +340,14 @@ func (d *daemon) checkMemory(at time.Duration) {
 		used += privateMemory(out.Status().PID)
 	}
 	c.mu.Lock()
-	c.used = c.maps + used
-	drop := c.memory.Step(at, c.used)
+	used += c.maps
+	c.used = used
+	limit, drop := c.memory.Limit, c.memory.Step(at, used)
 	c.mu.Unlock()
 	if !drop {
 		return
 	}
-	d.log.Warn("over budget.memory: dropping caches", zap.Int64("bytes", c.used), zap.Int64("budget_bytes", c.memory.Limit))
+	d.log.Warn("over budget.memory: dropping caches", zap.Int64("bytes", used), zap.Int64("budget_bytes", limit))
 	d.symbols.DropCaches()
 	debug.FreeOSMemory()
 }
