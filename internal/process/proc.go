@@ -269,7 +269,8 @@ func CommandLine(text []byte) string {
 	return clean(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})), maxCmdline)
 }
 
-// clean makes text printable and limits it to limit bytes.
+// clean makes text printable and limits it to limit bytes. It is a copy: what is kept of a file
+// must not keep all of it.
 func clean(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || r != ' ' && !unicode.IsPrint(r) {
@@ -278,7 +279,7 @@ func clean(text string, limit int) string {
 		return r
 	}, text)
 	if len(text) <= limit {
-		return text
+		return strings.Clone(text)
 	}
 	const ellipsis = "…"
 	end := limit - len(ellipsis)
