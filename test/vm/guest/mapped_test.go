@@ -113,10 +113,9 @@ func TestRaid(t *testing.T) {
 	for _, raid := range []struct {
 		name, params    string
 		disks, capacity int
-		requests        int64 // one after the other, of a write
 	}{
-		{"raid1", "raid1 2 0 nosync 2", 2, 1, 1},
-		{"raid5", "raid5_ls 2 128 nosync 3", 3, 2, 2},
+		{"raid1", "raid1 2 0 nosync 2", 2, 1},
+		{"raid5", "raid5_ls 2 128 nosync 3", 3, 2}, // which reads before it writes
 	} {
 		t.Run(raid.name, func(t *testing.T) {
 			params := raid.params
@@ -132,7 +131,8 @@ func TestRaid(t *testing.T) {
 				return p.Cause == explain.BlockDevice && p.By.Name == filepath.Base(slowDisk)
 			})
 			assert.Assert(t, i >= 0, "%+v", r.Roots)
-			assert.Check(t, r.Roots[i].NS >= raid.requests*int64(slowDiskDelay)*9/10, "%+v", r.Roots[i])
+			// The last request is within the wait; one before may have begun earlier.
+			assert.Check(t, r.Roots[i].NS >= int64(slowDiskDelay)*9/10, "%+v", r.Roots[i])
 		})
 	}
 }
