@@ -30,6 +30,16 @@ func inGuest(t *testing.T) {
 	}
 }
 
+// loadModules loads modules that only some tests need, if they are not built in.
+func loadModules(t *testing.T, names ...string) {
+	t.Helper()
+	cfg, err := boot.ReadConfig()
+	assert.NilError(t, err)
+	for _, name := range names {
+		assert.NilError(t, cfg.Load(name))
+	}
+}
+
 // switchOfCPU1 returns what switches the second CPU on ("1") and off ("0").
 func switchOfCPU1(t *testing.T) (power func(on string)) {
 	t.Helper()

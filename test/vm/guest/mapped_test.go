@@ -72,9 +72,7 @@ func mapDisk(t *testing.T, name, target string, sectors uint64, params string) (
 // had not got yet is not laid at its door.
 func TestMappedDisk(t *testing.T) {
 	inGuest(t)
-	for _, m := range []string{"xts", "ecb", "aes_generic", "dm_crypt", "dm_delay"} {
-		loadModule(t, m)
-	}
+	loadModules(t, "xts", "ecb", "aes_generic", "dm_crypt", "dm_delay")
 	snaps := watchHeld(t)
 	const held = 80 // ms
 	for target, params := range map[string]string{
@@ -106,9 +104,7 @@ func TestMappedDisk(t *testing.T) {
 // array's own thread only reads and writes for who waits.
 func TestRaid(t *testing.T) {
 	inGuest(t)
-	for _, m := range []string{"crc32c_generic", "raid1", "raid456", "dm_raid"} {
-		loadModule(t, m)
-	}
+	loadModules(t, "crc32c_generic", "raid1", "raid456", "dm_raid")
 	snaps := watchHeld(t)
 	for _, raid := range []struct {
 		name, params    string

@@ -14,7 +14,6 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain"
-	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
 // Requests of include/uapi/linux/nbd.h.
@@ -65,7 +64,7 @@ func serveNBD() {
 // TestDiskOnServer: a read of a network block device is followed to its server.
 func TestDiskOnServer(t *testing.T) {
 	inGuest(t)
-	loadModule(t, "nbd")
+	loadModules(t, "nbd")
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	assert.NilError(t, err)
 	theirs := os.NewFile(uintptr(pair[1]), "nbd")
@@ -103,12 +102,4 @@ func TestDiskOnServer(t *testing.T) {
 	first := &r.Chain[0]
 	assert.Check(t, first.Cause == explain.Task && first.By.Comm == "nbd-server" && first.Confidence == explain.Inferred, "%+v", first)
 	assert.Check(t, strings.Contains(r.Advice, "nbd0 took that long as its worker waited for nbd-server"))
-}
-
-// loadModule loads a module that only some tests need, if it is not built in.
-func loadModule(t *testing.T, name string) {
-	t.Helper()
-	cfg, err := boot.ReadConfig()
-	assert.NilError(t, err)
-	assert.NilError(t, cfg.Load(name))
 }
