@@ -30,8 +30,10 @@ func (m *model) who(key whoKey, fill func(*Who)) *Who {
 	return w
 }
 
+// taskInfo is what is known of a thread from outside the trace: nothing before all events are read,
+// as it has to be waited for.
 func (m *model) taskInfo(tid int) (TaskInfo, bool) {
-	if m.names.Task == nil || tid <= 0 {
+	if m.names.Task == nil || tid <= 0 || m.reading {
 		return TaskInfo{}, false
 	}
 	f, known := m.taskInfos[tid]
@@ -92,14 +94,21 @@ var kernelNames = []string{
 	"cpuhp/", "kthreadd", "khugepaged", "nvme", "scsi_", "dmcrypt", "xfs", "md", "napi/", "txg_", "btrfs-",
 }
 
-// kernelThread reports whether a task is known to be a kernel thread.
+// kernelThread reports whether a task is known to be a kernel thread: by what is known from outside
+// the trace, before all events are read by where it slept, or else by its name.
 func (m *model) kernelThread(tid int) bool {
 	if f, ok := m.taskInfo(tid); ok {
 		return f.Kernel
 	}
 	t := m.tasks[tid]
-	if t == nil {
+	switch {
+	case t == nil:
 		return false
+	case !m.reading || t.slept == notSlept || !m.callsOfSwitches:
+	case t.slept == inCall:
+		return false
+	case t.pid == threadID(tid): // else a worker of a process
+		return true
 	}
 	comm := t.comm.String()
 	for _, prefix := range kernelNames {
@@ -393,6 +402,14 @@ func (m *model) function(address uint64) string {
 		return ""
 	}
 	return m.names.Function(address)
+}
+
+// timerFunction is function for that of a timer, also while events are read.
+func (m *model) timerFunction(address uint64) string {
+	if m.names.Timer == nil {
+		return m.function(address)
+	}
+	return m.names.Timer(address)
 }
 
 func (m *model) syscall(nr int) string {

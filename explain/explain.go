@@ -93,10 +93,13 @@ type Names struct {
 	// default a CPU is covered from its first event on.
 	Covered  map[int][]Interval
 	Syscall  func(nr int) string
-	Function func(address uint64) string          // or of an address within, with an offset
-	Code     func(pid int, address uint64) string // function of a program
-	Device   func(dev uint32) string              // major << 20 | minor
-	Task     func(tid int) (TaskInfo, bool)
+	Function func(address uint64) string // or of an address within, with an offset
+	// Timer is Function for the functions of timers. It and Syscall are asked while events are
+	// read, and so must have the answer; the others are asked after all events. Nil: Function.
+	Timer  func(address uint64) string
+	Code   func(pid int, address uint64) string // function of a program
+	Device func(dev uint32) string              // major << 20 | minor
+	Task   func(tid int) (TaskInfo, bool)
 	// Tasks are all that Task knows. Those that have no event slept all the time.
 	Tasks func() []int
 	// Setting is what a setting of the kernel or of a disk was when the trace was taken,
@@ -122,7 +125,7 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		return r, nil
 	}
 	m := newModel(outliers, names)
-	m.history = newHistory(outliers)
+	m.history, m.reading = newHistory(outliers), true
 	end, last, beyond := m.to, uint64(0), false
 	for {
 		ev, err := src.Next()
@@ -158,7 +161,7 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		}
 		m.ingest(&ev)
 	}
-	m.to = min(m.to, max(end, last))
+	m.to, m.reading = min(m.to, max(end, last)), false
 	m.finish()
 	outliers = m.identifyOutliers(outliers)
 	for i := range outliers {

@@ -144,6 +144,9 @@ func (m *model) switchOut(ev *trace.Event, c *cpu, b *trace.Switch) {
 		}
 	} else {
 		next.state, next.bits, next.frozen, next.iowait, next.futex = blocked, b.PrevState, b.Frozen, b.IOWait, b.Futex
+		if t.slept = outsideCalls; b.Call != trace.CallNone {
+			t.slept, m.callsOfSwitches = inCall, true
+		}
 	}
 	m.transition(t, ev.Time, next)
 	if n := m.thread(t); n != nil {

@@ -32,7 +32,8 @@ func (e *events) Next() (trace.Event, error) {
 // true of any explanation of any trace.
 func explained(t testing.TB, src Source, outliers []Outlier, names Names) *Report {
 	t.Helper()
-	r, err := Explain(src, outliers, names)
+	first := &readFirst{t: t, Source: src}
+	r, err := Explain(first, outliers, first.watch(names))
 	assert.NilError(t, err)
 	assert.Assert(t, len(r.Outliers) == len(outliers),
 		"%d explanations of %d outliers", len(r.Outliers), len(outliers))

@@ -103,7 +103,18 @@ type task struct {
 	maker       int             // thread of that; 0: not known
 	past        *threadNow      // see model.thread
 	askedPast   int
+	slept       sleptIn // the last time
 }
+
+// sleptIn tells whether a task that went to sleep was in a system call, or in an exception: kernel
+// threads never are.
+type sleptIn uint8
+
+const (
+	notSlept sleptIn = iota
+	inCall
+	outsideCalls
+)
 
 // wakerAt is a wake-up by a task.
 type wakerAt struct {
@@ -287,11 +298,14 @@ type model struct {
 	scanned        int // requests examined
 	full           bool
 	damaged        bool
-	gaps           []Interval        // in which records of some CPU are missing, in order
-	socketsKnown   bool              // timers of TCP say what they are for
-	protocols      map[uint64]wait   // protocolTimers, by address
-	letOuts        map[uint64]wait   // letOutTimers, by address
-	letOutAt       map[uint64]uint64 // when those timers last expired, by the timer
+	gaps           []Interval // in which records of some CPU are missing, in order
+	socketsKnown   bool       // timers of TCP say what they are for
+	// switches say in which system call a task goes to sleep
+	callsOfSwitches bool
+	reading         bool              // events: what has to be waited for is not asked for
+	protocols       map[uint64]wait   // protocolTimers, by address
+	letOuts         map[uint64]wait   // letOutTimers, by address
+	letOutAt        map[uint64]uint64 // when those timers last expired, by the timer
 
 	cpuCache   [64]*cpu   // cpus by number
 	taskCache  [256]*task // recently used tasks

@@ -30,7 +30,7 @@ var protocolTimers = map[string]wait{
 func (m *model) protocolKind(b *trace.Timer) wait {
 	kind, known := m.protocols[b.Function]
 	if !known {
-		kind = protocolTimers[m.function(b.Function)]
+		kind = protocolTimers[m.timerFunction(b.Function)]
 		if len(m.protocols) < maxOpen {
 			m.protocols[b.Function] = kind
 		}
@@ -106,7 +106,7 @@ type letOut struct {
 func (m *model) ingestLetOut(ev *trace.Event, c *cpu, b *trace.Hrtimer) {
 	by, known := m.letOuts[b.Function]
 	if !known {
-		by = letOutTimers[m.function(b.Function)]
+		by = letOutTimers[m.timerFunction(b.Function)]
 		if len(m.letOuts) < maxOpen {
 			m.letOuts[b.Function] = by
 		}

@@ -43,17 +43,19 @@ func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Rep
 		return nil, err
 	}
 	defer t.Close() //nolint:errcheck // only read from
-	return ExplainEvents(t, m, func() *snapshot.Names { return n })
+	return ExplainEvents(t, m, func() *snapshot.Names { return n }, nil)
 }
 
 // ExplainEvents explains the outliers of m from the events of their trace. It may run on
-// any goroutine, and asks for names when it needs the first one: after most events.
-func ExplainEvents(t *trace.Reader, m *snapshot.Meta, names func() *snapshot.Names) (*explain.Report, error) {
+// any goroutine, and asks for names after all events; before, it asks timer for the functions of
+// timers, which has the answer. Nil: it asks for names then.
+func ExplainEvents(t *trace.Reader, m *snapshot.Meta, names func() *snapshot.Names, timer func(address uint64) string) (*explain.Report, error) {
 	outliers := make([]explain.Outlier, len(m.Outliers))
 	for i := range m.Outliers {
 		outliers[i] = explainOutlier(&m.Outliers[i])
 	}
 	named := explainNames(names)
+	named.Timer = timer
 	named.Covered = map[int][]explain.Interval{}
 	for i := range m.Coverage {
 		named.Covered[m.Coverage[i].CPU] = withoutShed(coveredIntervals(&m.Coverage[i]), m.Shed)

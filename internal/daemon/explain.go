@@ -46,7 +46,7 @@ func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, nam
 		thread <- tid
 		var a answer
 		a.err = d.guard.Mapped(guard.Explain, func() (err error) {
-			a.report, err = catalog.ExplainEvents(events, m, names)
+			a.report, err = catalog.ExplainEvents(events, m, names, d.kernelFunction)
 			return err
 		})
 		end()
@@ -76,7 +76,7 @@ func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, nam
 // caller guards.
 func (d *daemon) explainInline(events *trace.Reader, m *snapshot.Meta, names func() *snapshot.Names) (*snapshot.Explanation, error) {
 	defer d.explaining.begin(unix.Gettid())()
-	return explanation(catalog.ExplainEvents(events, m, names))
+	return explanation(catalog.ExplainEvents(events, m, names, d.kernelFunction))
 }
 
 func explanation(report *explain.Report, err error) (*snapshot.Explanation, error) {
