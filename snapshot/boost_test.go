@@ -161,9 +161,9 @@ func TestSnapshotIsBoosted(t *testing.T) {
 	done, onDone := collecting()
 	m, stop := running(t, Options{
 		Recorder: newMemRecorder(100), Store: testStore(t, StoreOptions{}), RingRecords: 100, OnDone: onDone, Boost: b, Compress: true,
-		WriteTrace: func(dir string, tr trace.Trace) error {
+		BeforeTrace: func(string) error {
 			written <- raised()
-			return trace.Write(dir, tr)
+			return nil
 		},
 		Explain: func(*trace.Reader, *Meta, func() *Names) (*Explanation, error) {
 			b.Refresh()

@@ -84,8 +84,9 @@ type Options struct {
 	Shed func(from, to uint64) (parts []ShedPart, note string)
 	// Compress compresses traces.
 	Compress bool
-	// WriteTrace replaces the CTF writer in tests. It runs on the store's thread.
-	WriteTrace func(dir string, t trace.Trace) error
+	// BeforeTrace is called in tests before a trace is written to dir, on the store's thread.
+	// Its error is the snapshot's.
+	BeforeTrace func(dir string) error
 }
 
 // Done is the result of one snapshot.
@@ -181,9 +182,6 @@ func New(o Options) (*Manager, error) {
 	}
 	if o.StopTimeout <= 0 {
 		o.StopTimeout = 10 * time.Second
-	}
-	if o.WriteTrace == nil {
-		o.WriteTrace = trace.Write
 	}
 	o.Host.fillFromKernel()
 	m := &Manager{

@@ -180,7 +180,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 	done, onDone := collecting()
 	m, _ := running(t, Options{
 		Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, Queue: 2, OnDone: onDone,
-		WriteTrace: func(string, trace.Trace) error { <-block; return nil },
+		BeforeTrace: func(string) error { <-block; return nil },
 	})
 	submit := func() (string, uint64) {
 		end := linux.Monotonic()
@@ -252,7 +252,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	store := testStore(t, StoreOptions{})
 	m, stop := running(t, Options{
 		Recorder: newMemRecorder(10), Store: store, OnDone: onDone,
-		WriteTrace: func(dir string, _ trace.Trace) error {
+		BeforeTrace: func(dir string) error {
 			if err := os.WriteFile(filepath.Join(dir, "half"), []byte("x"), 0o600); err != nil {
 				return err
 			}

@@ -293,13 +293,12 @@ func TestFullDisk(t *testing.T) {
 
 	// ENOSPC in the middle of the write.
 	assert.NilError(t, os.Truncate(hog, 1<<20))
-	good := m.opts.WriteTrace
-	m.opts.WriteTrace = func(dir string, tr trace.Trace) error {
-		return errors.Join(good(dir, tr), os.WriteFile(filepath.Join(dir, "more"), make([]byte, 8<<20), 0o600))
+	m.opts.BeforeTrace = func(dir string) error {
+		return os.WriteFile(filepath.Join(dir, "more"), make([]byte, 8<<20), 0o600)
 	}
 	d = take()
 	assert.Check(t, errors.Is(d.Err, ErrNoSpace) && errors.Is(d.Err, unix.ENOSPC), "full: %v", d.Err)
-	m.opts.WriteTrace = good
+	m.opts.BeforeTrace = nil
 	left := leftovers(t, store.Dir())
 	assert.Check(t, len(left) == 0, "left %q", left)
 

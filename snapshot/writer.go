@@ -198,13 +198,17 @@ func (m *Manager) fill(dir string, j *job, named func() *Names) error {
 	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
 	explained := m.explaining(j, events, named, begun)
 	defer explained() // a panic does not leave it running beside the next snapshot's
+	var draft *trace.Draft
+	err = store.Run("write the trace", func() (err error) { // while names are looked up, and it is explained
+		draft, err = m.beginTrace(traceDir, t)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	names := named()
-	t.Known = names.traceNames()
 	err = store.Run("write the trace", func() error {
-		if err := os.Mkdir(traceDir, dirMode); err != nil {
-			return err
-		}
-		return errors.Join(m.opts.WriteTrace(traceDir, t), startSync(traceDir)) // while it is explained
+		return errors.Join(draft.Finish(names.traceNames()), startSync(traceDir))
 	})
 	m.writing.advance(stepExplain)
 	why := explained()
@@ -214,6 +218,19 @@ func (m *Manager) fill(dir string, j *job, named func() *Names) error {
 	}
 	j.meta.Checksums = SumsFile
 	return store.Run("write the files", func() error { return writeDocuments(dir, &j.meta, names, why, sums) })
+}
+
+// beginTrace begins to write a trace. It runs on the store's thread.
+func (m *Manager) beginTrace(dir string, t trace.Trace) (*trace.Draft, error) {
+	if err := os.Mkdir(dir, dirMode); err != nil {
+		return nil, err
+	}
+	if m.opts.BeforeTrace != nil {
+		if err := m.opts.BeforeTrace(dir); err != nil {
+			return nil, err
+		}
+	}
+	return trace.Begin(dir, t)
 }
 
 // naming looks up names; the function that it returns waits for them.

@@ -29,13 +29,7 @@ const (
 // cut a trace down to what all its CPUs have keep the dump. Readers of what was there before
 // may go on.
 func dump(streams []*stream, known *Known, name func(nr int) string) {
-	var to *stream
-	for _, s := range streams {
-		// Not one that is there for an outlier's sake only.
-		if (s.from > 0 || len(s.records) > 0) && (to == nil || s.begin > to.begin) {
-			to = s
-		}
-	}
+	to := dumped(streams)
 	if known == nil || to == nil {
 		return
 	}
@@ -71,6 +65,39 @@ func dump(streams []*stream, known *Known, name func(nr int) string) {
 	for _, s := range streams {
 		s.sortExtras()
 	}
+}
+
+// dumped returns the stream that has the state dump; nil: there is none.
+func dumped(streams []*stream) (to *stream) {
+	for _, s := range streams {
+		// Not one that is there for an outlier's sake only.
+		if (s.from > 0 || len(s.records) > 0) && (to == nil || s.begin > to.begin) {
+			to = s
+		}
+	}
+	return to
+}
+
+// withoutDump returns the streams to which dump adds nothing, and the others.
+func withoutDump(streams []*stream) (without, rest []*stream) {
+	to := dumped(streams)
+	for _, s := range streams {
+		if s == to || s.hasCalls() { // which may open files, see openings
+			rest = append(rest, s)
+		} else {
+			without = append(without, s)
+		}
+	}
+	return without, rest
+}
+
+func (s *stream) hasCalls() bool {
+	for i := range s.records {
+		if s.records[i].Type() == SyscallExit {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *TaskState) values() (v values) {

@@ -127,9 +127,26 @@ const streamPrefix = "kernel_"
 //
 // Write only reads what the trace holds; it may run beside other readers of that.
 func Write(dir string, t Trace) error {
-	err := t.complete()
+	d, err := Begin(dir, t)
 	if err != nil {
 		return err
+	}
+	return d.Finish(t.Known)
+}
+
+// Draft is a trace that is being written. It is for one goroutine at a time.
+type Draft struct {
+	trace Trace
+	files string // directory
+	w     writer
+	rest  []*stream // that are not written yet
+}
+
+// Begin is Write as far as it needs no Trace.Known, which Finish is given: those streams that
+// have nothing of the state dump.
+func Begin(dir string, t Trace) (*Draft, error) {
+	if err := t.Prepare(); err != nil {
+		return nil, err
 	}
 	if t.UUID == ([16]byte{}) {
 		_, _ = rand.Read(t.UUID[:])       // never fails
@@ -146,32 +163,56 @@ func Write(dir string, t Trace) error {
 	files := filepath.Join(dir, kernelDir)
 	for _, d := range []string{dir, files} {
 		if err := os.Mkdir(d, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("create trace directory: %w", err)
+			return nil, fmt.Errorf("create trace directory: %w", err)
 		}
 	}
-	w := writer{uuid: t.UUID, limit: t.PacketSize, names: syscallNames{ask: t.SyscallName}}
-	write, ext := w.stream, ""
+	d := &Draft{
+		trace: t, files: files,
+		w: writer{uuid: t.UUID, limit: t.PacketSize, names: syscallNames{ask: t.SyscallName}},
+	}
 	if t.Compress {
-		if w.zip, err = newFrameEncoder(); err != nil {
-			return fmt.Errorf("compress trace: %w", err)
+		var err error
+		if d.w.zip, err = newFrameEncoder(); err != nil {
+			return nil, fmt.Errorf("compress trace: %w", err)
 		}
-		write, ext = w.compressed, compressedExt
 	}
-	for _, s := range t.prepared.streams {
-		path := filepath.Join(files, streamPrefix+strconv.Itoa(s.cpu)+ext)
-		if err := create(path, func(f *os.File) error { return write(t.tee(f, path), s) }); err != nil {
-			return fmt.Errorf("write trace of CPU %d: %w", s.cpu, err)
-		}
+	var now []*stream
+	now, d.rest = withoutDump(t.prepared.streams)
+	return d, d.write(now)
+}
+
+// Finish writes the rest, with what is known from elsewhere; nil: without a state dump.
+func (d *Draft) Finish(known *Known) error {
+	d.trace.Known = known
+	if err := d.trace.complete(); err != nil {
+		return err
+	}
+	if err := d.write(d.rest); err != nil {
+		return err
 	}
 	// Last: without it the directory is not a trace.
-	text := metadata(&t, t.UUID, w.names.known, w.total)
-	path := filepath.Join(files, "metadata")
-	err = create(path, func(f *os.File) error {
-		_, err := t.tee(f, path).Write(text)
+	text := metadata(&d.trace, d.trace.UUID, d.w.names.known, d.w.total)
+	path := filepath.Join(d.files, "metadata")
+	err := create(path, func(f *os.File) error {
+		_, err := d.trace.tee(f, path).Write(text)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("write trace metadata: %w", err)
+	}
+	return nil
+}
+
+func (d *Draft) write(streams []*stream) error {
+	write, ext := d.w.stream, ""
+	if d.trace.Compress {
+		write, ext = d.w.compressed, compressedExt
+	}
+	for _, s := range streams {
+		path := filepath.Join(d.files, streamPrefix+strconv.Itoa(s.cpu)+ext)
+		if err := create(path, func(f *os.File) error { return write(d.trace.tee(f, path), s) }); err != nil {
+			return fmt.Errorf("write trace of CPU %d: %w", s.cpu, err)
+		}
 	}
 	return nil
 }
