@@ -40,33 +40,39 @@ func (t *Table) Siblings(list []Task, limit time.Duration) []int {
 			count[pool{x.PPID, false, linux.Family(x.Comm)}]++
 		}
 	}
-	beside := map[pool][]int{} // without family: read once
-	var out []int
+	wanted := map[pool][]string{} // families, by pools without one
 	for p, n := range count {
-		if n < 2 {
-			continue
+		if n >= 2 {
+			all := pool{of: p.of, threads: p.threads}
+			wanted[all] = append(wanted[all], p.family)
 		}
-		all := pool{of: p.of, threads: p.threads}
-		tids, ok := beside[all]
-		if !ok {
-			tids, _ = bounded(t, p.of, "siblings", func() ([]int, error) { return t.beside(all) }) // nil: none is known
-			beside[all] = tids
+	}
+	var candidates []int
+	families := map[int][]string{} // of which a candidate may be
+	for _, threads := range []bool{false, true} {
+		var of []int
+		for p := range wanted {
+			if p.threads == threads {
+				of = append(of, p.of)
+			}
 		}
-		for _, tid := range tids {
-			if len(out) >= maxSiblings || time.Now().After(end) {
-				return out
-			}
-			if known[tid] {
-				continue
-			}
-			comm, err := bounded(t, tid, "comm", func() (string, error) { return t.comm(tid) })
-			if err == nil && linux.Family(comm) == p.family {
-				known[tid] = true
-				out = append(out, tid)
+		slices.Sort(of)
+		for _, b := range t.allBeside(of, threads, end) {
+			for _, tid := range b.tids {
+				if !known[tid] {
+					candidates = append(candidates, tid)
+					families[tid] = append(families[tid], wanted[pool{of: b.of, threads: threads}]...)
+				}
 			}
 		}
 	}
-	slices.Sort(out)
+	slices.Sort(candidates)
+	var out []int
+	for _, x := range each(t, slices.Compact(candidates), "comm", end, alone(t.comm)) {
+		if len(out) < maxSiblings && slices.Contains(families[x.tid], linux.Family(x.comm)) {
+			out = append(out, x.tid)
+		}
+	}
 	return out
 }
 
@@ -78,18 +84,16 @@ func (t *Table) Children(list []Task, of []int, limit time.Duration) []int {
 	for i := range list {
 		known[list[i].TID] = true
 	}
-	var out []int
+	var pids []int
 	for i := range list {
-		x := &list[i]
-		if x.Kernel || x.Exited || asked[x.PID] || !slices.Contains(of, x.TID) {
-			continue
+		if x := &list[i]; !x.Kernel && !x.Exited && !asked[x.PID] && slices.Contains(of, x.TID) {
+			asked[x.PID] = true
+			pids = append(pids, x.PID)
 		}
-		asked[x.PID] = true
-		if time.Now().After(end) {
-			break
-		}
-		children, _ := bounded(t, x.PID, "children", func() ([]int, error) { return t.beside(pool{of: x.PID}) }) // nil: none is known
-		for _, pid := range children {
+	}
+	var out []int
+	for _, b := range t.allBeside(pids, false, end) {
+		for _, pid := range b.tids {
 			if !known[pid] && len(out) < maxSiblings {
 				known[pid] = true
 				out = append(out, pid)
@@ -98,6 +102,20 @@ func (t *Table) Children(list []Task, of []int, limit time.Duration) []int {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// besides are the threads of a process, or the children of its threads.
+type besides struct {
+	of   int
+	tids []int
+}
+
+// allBeside is beside for several processes, as far as they can be read.
+func (t *Table) allBeside(of []int, threads bool, end time.Time) []besides {
+	return each(t, of, "siblings", end, alone(func(pid int) (besides, error) {
+		tids, err := t.beside(pool{of: pid, threads: threads})
+		return besides{pid, tids}, err
+	}))
 }
 
 // beside lists the threads of a process, or the children of its threads.
@@ -131,13 +149,14 @@ func (t *Table) beside(of pool) ([]int, error) {
 	return out, nil
 }
 
+// named is a task and its name.
+type named struct {
+	tid  int
+	comm string
+}
+
 // comm reads the name of a task.
-func (t *Table) comm(tid int) (string, error) {
-	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
-	if err != nil {
-		return "", err
-	}
-	defer dir.Close()
-	text, err := readIn(dir, "comm", maxStat)
-	return strings.TrimSuffix(string(text), "\n"), err
+func (t *Table) comm(tid int) (named, error) {
+	text, err := os.ReadFile(filepath.Join(t.opts.Proc, strconv.Itoa(tid), "comm"))
+	return named{tid, strings.TrimSuffix(string(text), "\n")}, err
 }

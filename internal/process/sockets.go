@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/tailcam/tailcam/internal/process/within"
 )
 
 // Limits of one lookup of sockets.
@@ -45,24 +43,13 @@ type Connection struct {
 // Sockets looks up the sockets of those of the processes that have some, in order, as far as
 // limit permits.
 func (t *Table) Sockets(pids []int, limit time.Duration) []Sockets {
-	end := time.Now().Add(limit)
-	tables := socketTables{own: ownNamespace(), diag: &t.diag, of: map[string]map[uint64]socket{}}
-	var out []Sockets
-	for _, pid := range pids {
-		if !time.Now().Before(end) {
-			break
-		}
-		s, err := bounded(t, pid, "sockets", func() (Sockets, error) {
-			return readSockets(filepath.Join(t.opts.Proc, strconv.Itoa(pid)), pid, &tables)
-		})
-		if errors.Is(err, within.ErrTimeout) {
-			break // it may still use the tables
-		}
-		if err == nil && (s.Listens || s.Accepted+s.Opened > 0) {
-			out = append(out, s)
-		}
-	}
-	return out
+	all := each(t, pids, "sockets", time.Now().Add(limit), func(pids []int) (func(i int) (Sockets, error), func()) {
+		tables := socketTables{own: ownNamespace(), diag: &t.diag, of: map[string]map[uint64]socket{}}
+		return func(i int) (Sockets, error) {
+			return readSockets(filepath.Join(t.opts.Proc, strconv.Itoa(pids[i])), pids[i], &tables)
+		}, func() {}
+	})
+	return slices.DeleteFunc(all, func(s Sockets) bool { return !s.Listens && s.Accepted+s.Opened == 0 })
 }
 
 // socket is one of a network namespace.

@@ -7,14 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
-
-	"github.com/tailcam/tailcam/internal/process/within"
 )
 
-// chunk is how many tasks a goroutine reads at once: on a busy machine, switching takes
-// longer than reading.
+// chunk is of how many tasks the directories are open at once.
 const chunk = 128
 
 // lane is from how many tasks on two goroutines share them.
@@ -43,68 +39,25 @@ func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
 }
 
 // tasks is Tasks until end, in one goroutine after the other.
-func (t *Table) tasks(tids []int, end time.Time) []Task {
-	var out []Task
-	for len(tids) > 0 && time.Now().Before(end) {
-		n := min(chunk, len(tids))
-		b := &batch{table: t, tids: tids[:n], until: end}
-		_, err := within.Do(t.gate, gateKey{tids[0], "tasks"}, t.opts.Timeout, func() struct{} {
-			if t.opts.Thread != nil {
-				t.opts.Thread()
-			}
-			return b.read()
-		})
-		done, found := b.progress()
-		out = append(out, found...)
-		if err != nil {
-			if !errors.Is(err, within.ErrStuck) {
-				t.timeouts.Add(1)
-			}
-			done++ // this one may hang
-		}
-		tids = tids[min(done, n):]
+func (t *Table) tasks(tids []int, end time.Time) (out []Task) {
+	for some := range slices.Chunk(tids, chunk) {
+		out = append(out, each(t, some, "tasks", end, t.readTasks)...)
 	}
 	return out
 }
 
-// batch reads about several tasks.
-type batch struct {
-	table *Table
-	tids  []int
-	until time.Time
-
-	mu    sync.Mutex
-	done  int
-	found []Task
-}
-
-func (b *batch) read() struct{} {
-	list := make([]openTask, len(b.tids))
-	for i, tid := range b.tids {
-		list[i] = b.table.openTask(tid)
-		defer list[i].dir.Close() // only read from, or nil
+// readTasks is a reader of each.
+func (t *Table) readTasks(tids []int) (read func(i int) (Task, error), done func()) {
+	list := make([]openTask, len(tids))
+	for i, tid := range tids {
+		list[i] = t.openTask(tid)
 	}
-	read := b.table.cmdlines(list)
-	for i := range list {
-		if time.Now().After(b.until) {
-			break
+	cmdlines := t.cmdlines(list)
+	return func(i int) (Task, error) { return t.taskHere(&list[i], cmdlines) }, func() {
+		for i := range list {
+			list[i].dir.Close() // only read from, or nil
 		}
-		task, err := b.table.taskHere(&list[i], read)
-		b.mu.Lock()
-		b.done++
-		if err == nil {
-			b.found = append(b.found, task)
-		}
-		b.mu.Unlock()
 	}
-	return struct{}{}
-}
-
-// progress returns the number of tasks read and the results.
-func (b *batch) progress() (int, []Task) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.done, slices.Clip(b.found)
 }
 
 // openTask is a task whose directory is open, which stays that of this task, and its stat.
