@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tailcam/tailcam/internal/guard"
@@ -134,11 +137,19 @@ func lookUpNames(hosts *process.Table, code interface {
 	return n
 }
 
-// addSockets tells which side of its connections each process of the trace is on.
+// ownProcess is this process as /proc knows it, in whichever namespace that is; 0: not known.
+var ownProcess = sync.OnceValue(func() int {
+	link, _ := os.Readlink("/proc/self")
+	pid, _ := strconv.Atoi(link)
+	return pid
+})
+
+// addSockets tells which side of its connections each process of the trace is on, but for this
+// one: its hundreds of descriptors would take longest.
 func addSockets(n *snapshot.Names, hosts *process.Table, limit time.Duration) {
 	var pids []int
 	for i := range n.Tasks {
-		if t := &n.Tasks[i]; !t.Kernel && !t.Exited {
+		if t := &n.Tasks[i]; !t.Kernel && !t.Exited && t.PID != ownProcess() {
 			pids = append(pids, t.PID)
 		}
 	}

@@ -245,22 +245,20 @@ func parseCgroups(text []byte) (v2 string, v1 []string) {
 }
 
 // v1Cgroups returns the v1 paths of the controllers that limit.
-func v1Cgroups(text []byte) V1Cgroups {
-	return V1Cgroups{
-		CPUCgroup: clean(v1Cgroup(text, "cpu"), maxCmdline), MemoryCgroup: clean(v1Cgroup(text, "memory"), maxCmdline),
-		IOCgroup: clean(v1Cgroup(text, "blkio"), maxCmdline),
-	}
-}
-
-// v1Cgroup returns the v1 path of a controller.
-func v1Cgroup(text []byte, controller string) string {
+func v1Cgroups(text []byte) (v1 V1Cgroups) {
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) == 3 && slices.Contains(strings.Split(parts[1], ","), controller) {
-			return strings.TrimSuffix(parts[2], deletedSuffix)
+		if len(parts) != 3 {
+			continue
+		}
+		for controller := range strings.SplitSeq(parts[1], ",") {
+			to := map[string]*string{"cpu": &v1.CPUCgroup, "memory": &v1.MemoryCgroup, "blkio": &v1.IOCgroup}[controller]
+			if to != nil && *to == "" {
+				*to = clean(strings.TrimSuffix(parts[2], deletedSuffix), maxCmdline)
+			}
 		}
 	}
-	return ""
+	return v1
 }
 
 // CommandLine joins NUL-terminated arguments, and makes them printable.

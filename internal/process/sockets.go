@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits of one lookup of sockets.
@@ -126,12 +128,14 @@ func socketInodes(path string) (inodes []uint64, partial bool, err error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, gone(err)
 	}
+	at := int(dir.Fd())
+	var target [len("socket:[18446744073709551615]") + 1]byte // longer ones are of no socket
 	for _, name := range names {
-		target, err := os.Readlink(filepath.Join(path, name))
+		size, err := unix.Readlinkat(at, name, target[:])
 		if err != nil {
 			continue // closed
 		}
-		number, isSocket := strings.CutPrefix(target, "socket:[")
+		number, isSocket := strings.CutPrefix(string(target[:size]), "socket:[")
 		if n, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64); isSocket && err == nil {
 			inodes = append(inodes, n)
 		}

@@ -45,20 +45,10 @@ func (o *openTask) read() (Task, error) {
 	if task.PID <= 0 {
 		return Task{}, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
 	}
-	text, err = readIn(dir, "cgroup", maxCgroups)
-	if err != nil {
-		return task, nil //nolint:nilerr // without it the rest is still worth something
+	if !o.now.exiting { // else it has left its cgroups and shows the root
+		task.V1Cgroups = v1Cgroups(o.cgroups)
 	}
-	v1 := v1Cgroups(text)
-	if v1 == (V1Cgroups{}) {
-		return task, nil // they are of v2
-	}
-	// An exiting task has left its cgroups and shows the root.
-	now, err := stateOf(func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
-	if err == nil && !now.exiting {
-		task.V1Cgroups = v1
-	}
-	return task, nil //nolint:nilerr // as above
+	return task, nil
 }
 
 // parseTaskStat parses ppid, session, flags, nice, rt_priority and policy of proc(5), and what parseStat

@@ -52,21 +52,28 @@ func (t *Table) readTasks(tids []int) (read func(i int) (Task, error), done func
 	for i, tid := range tids {
 		list[i] = t.openTask(tid)
 	}
-	cmdlines := t.cmdlines(list)
-	return func(i int) (Task, error) { return t.taskHere(&list[i], cmdlines) }, func() {
+	p := processes{cmdlines: t.cmdlines(list), known: map[int]Identity{}}
+	return func(i int) (Task, error) { return t.taskHere(&list[i], &p) }, func() {
 		for i := range list {
 			list[i].dir.Close() // only read from, or nil
 		}
 	}
 }
 
+// processes are those of a batch of tasks: threads share theirs.
+type processes struct {
+	cmdlines map[Started]string
+	known    map[int]Identity
+}
+
 // openTask is a task whose directory is open, which stays that of this task, and its stat.
 type openTask struct {
-	tid  int
-	dir  *os.File
-	task Task
-	now  state
-	err  error
+	tid     int
+	dir     *os.File
+	cgroups []byte // read before its stat, which tells whether it had left them
+	task    Task
+	now     state
+	err     error
 }
 
 func (t *Table) openTask(tid int) (o openTask) {
@@ -75,6 +82,7 @@ func (t *Table) openTask(tid int) (o openTask) {
 		o.task, o.err = t.exited(tid, o.err)
 		return o
 	}
+	o.cgroups, _ = readIn(o.dir, "cgroup", maxCgroups) // without it the rest is still worth something
 	var text []byte
 	if text, o.err = readIn(o.dir, "stat", maxStat); o.err == nil {
 		o.task, o.now, o.err = parseTaskStat(text)
@@ -83,7 +91,7 @@ func (t *Table) openTask(tid int) (o openTask) {
 }
 
 // taskHere reads about a task in the calling goroutine, without a timeout.
-func (t *Table) taskHere(o *openTask, cmdlines map[Started]string) (Task, error) {
+func (t *Table) taskHere(o *openTask, p *processes) (Task, error) {
 	if o.err != nil || o.task.Exited {
 		return o.task, o.err
 	}
@@ -94,19 +102,24 @@ func (t *Table) taskHere(o *openTask, cmdlines map[Started]string) (Task, error)
 	}
 	now := &o.now
 	task.TID = tid
-	if task.PID != tid {
+	who, known := p.known[task.PID]
+	if task.PID != tid && !known {
 		now = nil
 		if dir, err = os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(task.PID))); err != nil {
 			return task, nil //nolint:nilerr // without its process the rest is still worth something
 		}
 		defer dir.Close()
 	}
-	if who, err := t.identityHere(task.PID, dir, now, cmdlines); err == nil {
-		v1 := task.V1Cgroups
-		task.Identity = who
-		if v1 != (V1Cgroups{}) { // otherwise it is exiting, and has left them
-			task.V1Cgroups = v1
+	if !known {
+		if who, err = t.identityHere(task.PID, dir, now, p.cmdlines); err != nil {
+			return task, nil //nolint:nilerr // as above
 		}
+		p.known[task.PID] = who
+	}
+	v1 := task.V1Cgroups
+	task.Identity = who
+	if v1 != (V1Cgroups{}) { // otherwise it is exiting, and has left them
+		task.V1Cgroups = v1
 	}
 	return task, nil
 }
