@@ -251,12 +251,16 @@ var outputCalls = map[string]bool{
 // wait, before it waited itself; if it waits for room to write, the last one that it has woken so.
 // A wait that ended for nothing, and was gone on with, is none: who reads from a UNIX socket wakes
 // whoever waits to read from its other end. Of a task that others wait for, only what it was woken
-// for by those counts. 0: nobody, or several.
+// for by those counts. Its parent, which has ended no such wait, it has told something. 0: nobody,
+// or several.
 func (w *walker) askedFor(t *task, full *segment) (tid int) {
 	if full.futex.Known() {
 		return 0
 	}
-	room := outputCalls[w.m.syscall(int(full.call))]
+	room, usual := outputCalls[w.m.syscall(int(full.call))], t.usualAt(full)
+	told := func(tid int) bool {
+		return w.m.parentOf(w.process(tid), w.process(t.tid)) && (usual == nil || usual.by != tid)
+	}
 	replies := w.m.repliesOf(t.tid)
 	i := len(t.before) + t.segmentAt(full.from)
 	to := full.from
@@ -269,7 +273,7 @@ func (w *walker) askedFor(t *task, full *segment) (tid int) {
 		}
 		for _, r := range replies {
 			switch {
-			case r.at > to || r.at < since && !room || slices.Contains(w.stack, r.tid):
+			case r.at > to || r.at < since && !room || slices.Contains(w.stack, r.tid) || !room && told(r.tid):
 			case room || tid == 0 || tid == r.tid:
 				tid = r.tid
 			default:

@@ -55,6 +55,18 @@ func TestUnfinished(t *testing.T) {
 			}
 		}
 	}
+	childOf := func(parent int) func(n *Names) {
+		return func(n *Names) {
+			task := n.Task
+			n.Task = func(tid int) (TaskInfo, bool) {
+				f, ok := task(tid)
+				if tid == victim {
+					f.PPID = parent
+				}
+				return f, ok
+			}
+		}
+	}
 	turn := trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWaitBitset, 0, false, true)}
 	goesOn := func(s *script) {
 		s.expire(9000, fnSleep, trace.TCPTimer{}, victim).swap(9001, 0, 0, victim, sleeps(0)).swap(9005, 0, victim, 0, turn)
@@ -88,6 +100,9 @@ func TestUnfinished(t *testing.T) {
 			s.wake(900, 0, victim, other, 1).swap(905, 1, 40, other, sleeps(0)).swap(910, 1, other, 40, sleeps(read)).swap(1000, 0, victim, 0, sleeps(read))
 			s.wake(1010, 1, 40, other, 1).swap(1015, 1, 40, other, sleeps(0)).wake(1040, 1, other, third, 1).swap(1050, 1, other, third, sleeps(read))
 		}},
+		{name: "its parent, which it told something", trace: asked(sleeps(read), 0, other), names: childOf(other), cause: Unexplained, says: "still waiting in read", not: "other"},
+		{name: "its parent, and another one", trace: asked(sleeps(read), 0, other, third), names: childOf(third), cause: Task, confidence: Guess, says: "for other 2"},
+		{name: "its parent, which has answered before", trace: asked(sleeps(read), other, other), names: childOf(other), cause: Task, confidence: Guess, says: "for other 2"},
 		{name: "by whom it asked as before", trace: asked(sleeps(read), other, other), cause: Task, confidence: Guess, says: "for other 2"},
 		{name: "another one ended the last", trace: asked(sleeps(read), third, other), cause: Unexplained, says: "still waiting in read", not: "other"},
 		{name: "it asked two", trace: asked(sleeps(read), 0, other, third), cause: Unexplained, says: "still waiting in read", not: "other"},
