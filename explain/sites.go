@@ -36,7 +36,8 @@ func (s *Site) text() string {
 type stackAt struct {
 	at uint64
 	trace.Stack
-	run bool // of a long run: shorter ones have none
+	outer [len(trace.Stack{}.Frames)]uint64 // frames further out
+	run   bool                              // of a long run: shorter ones have none
 }
 
 // ingestStack keeps a stack of a task. A sample is taken within the interrupt of its timer,
@@ -53,7 +54,11 @@ func (m *model) ingestStack(t *task, c *cpu, ev *trace.Event, b *trace.Stack) {
 	if len(c.frames) > 0 {
 		at = min(c.framesChanged, at)
 	}
-	t.samples = append(t.samples, stackAt{at, *b, ev.Type == trace.RunStack})
+	if !b.Outer {
+		t.samples = append(t.samples, stackAt{at: at, Stack: *b, run: ev.Type == trace.RunStack})
+	} else if n := len(t.samples); n > 0 && t.samples[n-1].at == at {
+		t.samples[n-1].outer = b.Frames
+	}
 }
 
 // after returns the first stack of a list that is later than from, if it is not later than until.
@@ -85,6 +90,11 @@ func (m *model) frames(s *trace.Stack) []string {
 		list = append(list, name)
 	}
 	return list
+}
+
+// sampled names a sample, further out than one record has room for.
+func (m *model) sampled(s *stackAt) []string {
+	return append(m.frames(&s.Stack), m.frames(&trace.Stack{PID: s.PID, Frames: s.outer})...)
 }
 
 // returnSlack is how much later than its switch a stack may be.
@@ -203,10 +213,10 @@ func (w *walker) visit(pieces []piece, roots bool, found map[partKey]*activity) 
 		for j := range list {
 			a.samples++
 			a.clock = a.clock || !list[j].run
-			if site := w.m.work(&list[j].Stack); site.Function != "" {
+			if site := w.m.work(&list[j]); site.Function != "" {
 				a.works[site]++
 			}
-			a.enclose(w.m.frames(&list[j].Stack), list[j].User)
+			a.enclose(w.m.sampled(&list[j]), list[j].User)
 			a.calls(w.m.userCallers(&list[j].Stack))
 		}
 	}
@@ -287,8 +297,8 @@ func (t *task) sampled(from, to uint64) []stackAt {
 }
 
 // work says what a task did that was sampled; no function: nothing is known.
-func (m *model) work(s *trace.Stack) Site {
-	frames := m.frames(s)
+func (m *model) work(s *stackAt) Site {
+	frames := m.sampled(s)
 	if len(frames) == 0 {
 		return Site{}
 	}

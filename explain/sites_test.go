@@ -68,6 +68,19 @@ func TestSites(t *testing.T) {
 			site: "luaV_execute",
 		},
 		{
+			name: "said by the outer frames", want: []string{"(copying page tables for fork, in copy_page_range: 2 of 2 samples)"},
+			trace: func(s *script) {
+				outer := stackOf(other, false, 111, 112)
+				outer.Outer = true
+				s.swap(500, 0, 0, other, sleeps(0)).wake(1000, 0, other, victim, 0).
+					add(6000, trace.RunStack, 0, other, stackOf(other, false, 110)).add(6000, trace.RunStack, 0, other, outer).
+					add(10000, trace.RunStack, 0, other, stackOf(other, false, 110)).add(10000, trace.RunStack, 0, other, outer).
+					add(10500, trace.RunStack, 0, other, outer). // the other one was lost
+					swap(11000, 0, other, victim, sleeps(0))
+			},
+			site: "copy_page_range",
+		},
+		{
 			// Of its three runs, the shorter two have no samples: nothing is known of most of the time.
 			name: "behind one that ran for long, but mostly not", not: "samples",
 			trace: func(s *script) {

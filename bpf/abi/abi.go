@@ -1443,6 +1443,7 @@ type RecordSteal struct {
 const (
 	StackKernel = 1
 	StackUser   = 2
+	StackOuter  = 3
 )
 
 // RecordStack is struct record_stack, record.h.

@@ -437,6 +437,7 @@ var goConstants = map[string]uint64{
 	"RECLAIM_MEMCG":                   uint64(ReclaimMemcg),
 	"STACK_KERNEL":                    uint64(StackKernel),
 	"STACK_USER":                      uint64(StackUser),
+	"STACK_OUTER":                     uint64(StackOuter),
 	"NAMES_KEPT":                      uint64(NamesKept),
 	"RING_PARTS":                      uint64(RingParts),
 	"RING_KEPT":                       uint64(RingKept),

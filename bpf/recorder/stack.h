@@ -28,6 +28,9 @@ const volatile bool record_run;
 #define RUN_LONG_NS 5000000
 #define RUN_EVERY_NS 7500000
 
+/* Frames of a long run in the kernel, in two records: what it does there is often said by the outer ones. */
+#define RUN_FRAMES (2 * STACK_FRAMES)
+
 /* Of an interrupted stack: some dozen are of the interrupt and its hook, before those that are wanted. */
 #define RUN_DEPTH 32 /* power of two */
 
@@ -164,7 +167,7 @@ static __always_inline void run_kernel_stack(void *ctx, struct cpu_state *me, u3
 		return;
 	}
 #pragma unroll
-	for (int i = 1; i < STACK_FRAMES; i++) {
+	for (int i = 1; i < RUN_FRAMES; i++) {
 		u32 at = f.at + i;
 
 		ip[i] = at < size / sizeof(u64) ? s->ip[at & (RUN_DEPTH - 1)] : 0;
@@ -180,7 +183,7 @@ static __noinline int record_run_stack(void *ctx, struct task_struct *current, s
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	u64 base = percpu_base(current, &me->percpu, cpu);
-	u64 ip[STACK_FRAMES] = {};
+	u64 ip[RUN_FRAMES] = {};
 	u64 interrupted = interrupted_ip(base);
 	u16 kind = STACK_KERNEL;
 	struct record r;
@@ -197,12 +200,16 @@ static __noinline int record_run_stack(void *ctx, struct task_struct *current, s
 		run_kernel_stack(ctx, me, cpu, interrupted, ip);
 	} else {
 		kind = STACK_USER;
-		if (bpf_get_stack(ctx, ip, sizeof(ip), BPF_F_USER_STACK) <= 0)
+		if (bpf_get_stack(ctx, ip, STACK_FRAMES * sizeof(*ip), BPF_F_USER_STACK) <= 0)
 			ip[0] = interrupted;
 	}
 	record_head(&r, REC_RUN, cpu, current->pid, now);
 	stack_fill(&r, kind, current->tgid, ip);
 	record(ctx, &r);
+	if (ip[STACK_FRAMES]) {
+		stack_fill(&r, STACK_OUTER, current->tgid, ip + STACK_FRAMES);
+		record(ctx, &r);
+	}
 	me->runs.taken++;
 	me->runs.taken_ns += bpf_ktime_get_ns() - now;
 	return 0;

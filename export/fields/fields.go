@@ -77,6 +77,7 @@ func (l *list) function(v uint64) {
 func (l *list) stack(s *trace.Stack) {
 	l.int("pid", s.PID)
 	l.flag("user", s.User)
+	l.flag("outer", s.Outer)
 	for i, address := range s.Frames {
 		if address == 0 {
 			break

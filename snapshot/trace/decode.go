@@ -188,7 +188,7 @@ func (r *Record) rareBody(t Type) any {
 			Sampled: r.u32(abi.OffInterruptsSampled) != 0, Same: r.u32(abi.OffInterruptsSampled) == abi.InterruptsSame,
 		}
 	case WaitStack, Sample, RunStack:
-		s := Stack{PID: int(r.s32(abi.OffStackPid)), User: r.u16(abi.OffStackKind) == abi.StackUser}
+		s := Stack{PID: int(r.s32(abi.OffStackPid)), User: r.u16(abi.OffStackKind) == abi.StackUser, Outer: r.u16(abi.OffStackKind) == abi.StackOuter}
 		for i := range s.Frames {
 			s.Frames[i] = r.frame(i)
 		}

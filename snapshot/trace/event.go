@@ -440,6 +440,8 @@ type ShortRuns struct {
 type Stack struct {
 	PID  int
 	User bool // in user space, by frame pointers: without them, the innermost frame alone is right
+	// Outer: these are further out than those of the event before, of the same time and thread.
+	Outer bool
 	// Frames are addresses, the innermost first; 0: there are no more.
 	Frames [abi.StackFrames]uint64
 }

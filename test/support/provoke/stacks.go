@@ -41,6 +41,12 @@ func Stacks(t *testing.T, history *History) {
 			_, err := zero.Read(buffer)
 			assert.NilError(t, err)
 		}
+		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
+			memory, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+			assert.NilError(t, err)
+			assert.NilError(t, unix.Madvise(memory, unix.MADV_POPULATE_WRITE))
+			assert.NilError(t, unix.Munmap(memory))
+		}
 		for end, n := time.Now().Add(50*time.Millisecond), 0; n == 0 || time.Now().Before(end); {
 			for n = range 1 << 16 { // mostly in user space, even where the clock is a system call
 			}
@@ -53,6 +59,9 @@ func Stacks(t *testing.T, history *History) {
 			interrupt := slices.ContainsFunc([]string{"hrtimer_interrupt", "__hrtimer_run_queues", "asm_sysvec_apic_timer_interrupt", "el1_interrupt"},
 				func(f string) bool { return has(&s, f) })
 			return s.PID == pid && !s.User && has(&s, "vfs_read") && !interrupt
+		}),
+		"its outer frames": body(trace.RunStack, func(_ trace.Event, s trace.Stack) bool {
+			return s.PID == pid && s.Outer && (has(&s, "handle_mm_fault") || has(&s, "do_madvise"))
 		}),
 		"a long run in user space": body(trace.RunStack, func(_ trace.Event, s trace.Stack) bool {
 			return s.PID == pid && s.User && s.Frames[0] != 0 && s.Frames[0]>>47 == 0
