@@ -227,6 +227,9 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		from = s.from
 	}
 	w.letOut = c.afterLetOut(w, from)
+	if w.letOut == waitPacing && w.local && s != nil && m.usuallyBy(t, s, w.tid) {
+		w.letOut = waitAny // it was for others, to whom that task sends as well
+	}
 	w.local = w.local && w.letOut == waitAny
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {

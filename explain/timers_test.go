@@ -190,6 +190,16 @@ func TestProtocolTimers(t *testing.T) {
 			},
 		},
 		{
+			name: "the timer was another one's, of whom it waits for", cause: Task, says: "for other 2, which ran", not: "held back",
+			trace: func(s *script) {
+				s.swap(110, 0, 0, victim, sleeps(0))
+				for at := uint64(200); at < 400; at += 50 {
+					s.swap(at, 0, victim, 0, sleeps(7)).swap(at+10, 0, 0, other, sleeps(0)).receive(at+20, 0, other).swap(at+30, 0, other, victim, sleeps(7))
+				}
+				s.swap(600, 0, victim, other, sleeps(7)).pace(10980, other).receive(11000, 0, other).swap(11010, 0, other, victim, sleeps(7))
+			},
+		},
+		{
 			name: "paced at the end only, of a task that had not read before", cause: Task, says: "waiting for other 2", not: "held back",
 			trace: func(s *script) {
 				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).

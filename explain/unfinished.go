@@ -187,10 +187,16 @@ func (m *model) guessSender(t *task, s *segment, wk *wake) {
 	if wk.tid == 0 || !wk.isPacket() || wk.device != "" || wk.protocol != nil || wk.letOut != waitAny || m.sender(wk) != 0 {
 		return
 	}
-	usual, process := t.usualAt(s), m.pidOf(wk.tid)
-	if usual != nil && usual.ofProcess >= leastUsual && process != 0 && usual.process == process && process != t.pid {
+	if m.usuallyBy(t, s, wk.tid) {
 		wk.sender, wk.guessed = wk.tid, true
 	}
+}
+
+// usuallyBy reports whether another process, that of a thread, has ended the last waits of a task
+// that were of the kind of one.
+func (m *model) usuallyBy(t *task, s *segment, tid int) bool {
+	usual, process := t.usualAt(s), m.pidOf(tid)
+	return usual != nil && usual.ofProcess >= leastUsual && process != 0 && usual.process == process && process != t.pid
 }
 
 // expect explains a wait that has not ended by whom the task has asked, or by who has ended the
