@@ -187,7 +187,7 @@ func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 		return waitCondition, byFutexOperation
 	case x.Op() == trace.FutexWaitBitset:
 		return waitNotify, byFutexOperation
-	case burst:
+	case burst && (x.Value() != 0 || !w.m.parks[t.pid].ofRuntime()):
 		return waitBarrier, byFutexOperation
 	case x.Value() == 0:
 		return waitParked, byFutexOperation
@@ -195,18 +195,48 @@ func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 	return waitFutex, byRecords
 }
 
+// parks is how threads of a process were woken that waited for a futex with the value 0: those of a
+// runtime often one at a time, though one may wake two right after each other; those at a barrier all
+// at once.
+type parks struct{ alone, together int }
+
+func (p parks) ofRuntime() bool { return 4*p.alone > p.together }
+
 // noteBurst counts what one task wakes at about one time of those that wait for futexes.
-func (c *cpu) noteBurst(ev *trace.Event, s *segment) {
+func (m *model) noteBurst(c *cpu, ev *trace.Event, t *task, s *segment) {
 	if !s.futex.Known() || s.wake.ctx != nil {
 		return
 	}
-	b := &c.burst
-	if b.count == nil || b.tid != ev.TID || ev.Time-b.at > burstLimit || s.futex.Op() == trace.FutexWait && s.futex.Value() == 0 && ev.Time-b.last > tightLimit {
-		b.tid, b.at, b.count = ev.TID, ev.Time, new(int)
+	b, zero := &c.burst, s.futex.Op() == trace.FutexWait && s.futex.Value() == 0
+	if b.count == nil || b.tid != ev.TID || ev.Time-b.at > burstLimit || zero && ev.Time-b.last > tightLimit {
+		b.tid, b.at, b.count, b.pid = ev.TID, ev.Time, new(int), t.pid
 	}
 	b.last = ev.Time
 	*b.count++
 	s.wake.burst = b.count
+	if zero {
+		m.notePark(b, t.pid)
+	}
+}
+
+// notePark counts how a thread of a process was woken.
+func (m *model) notePark(b *burst, pid int) {
+	if len(m.parks) >= maxTasks {
+		return
+	}
+	p := m.parks[pid]
+	if *b.count == 1 {
+		p.alone++
+		m.parks[pid] = p
+		return
+	}
+	p.together++
+	m.parks[pid] = p
+	if *b.count == 2 {
+		p = m.parks[b.pid]
+		p.alone, p.together = p.alone-1, p.together+1
+		m.parks[b.pid] = p
+	}
 }
 
 // exitLimit is how long a thread may take to end after it has woken who joins it.

@@ -24,6 +24,7 @@ func TestFutexes(t *testing.T) {
 		cause      Cause
 		confidence Confidence
 		unfinished bool
+		alone      bool // the victim was woken before, alone
 		later      bool // the third is woken, too, but not at once
 	}{
 		{name: "mutex", wait: waitsFor(trace.FutexWait, 2, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
@@ -35,6 +36,7 @@ func TestFutexes(t *testing.T) {
 		{name: "join, by the value", wait: waitsFor(trace.FutexWaitBitset, 4000, true), says: "waiting for other 2 to end", kind: "join", cause: Task, confidence: Inferred},
 		{name: "barrier", wait: waitsFor(trace.FutexWait, 1, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
 		{name: "parked", wait: waitsFor(trace.FutexWait, 0, false), says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
+		{name: "threads of a runtime, two at once", wait: waitsFor(trace.FutexWait, 0, false), both: true, alone: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
 		{name: "the first round of a barrier", wait: waitsFor(trace.FutexWait, 0, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
 		{name: "parked, and another one woken after it", wait: waitsFor(trace.FutexWait, 0, false), later: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
 		{name: "a goroutine that waits in a thread of its own", wait: waitsFor(trace.FutexWait, 0, false), both: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Seen,
@@ -72,7 +74,11 @@ func TestFutexes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &script{}
-			s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, c.wait)
+			s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0))
+			for at := uint64(600); c.alone && at < 900; at += 100 {
+				s.swap(at, 0, victim, 0, c.wait).wake(at+20, 1, other, victim, 0).swap(at+40, 0, 0, victim, sleeps(0))
+			}
+			s.swap(1000, 0, victim, 0, c.wait)
 			s.swap(1100, 1, other, third, c.wait).swap(1200, 1, third, other, c.wait) // the third waits for the same
 			s.swap(1500, 1, other, worker, trace.Switch{}).swap(10500, 1, worker, other, sleeps(0))
 			o := Outlier{Rule: "r", Track: "offcpu", TID: victim, PID: victim, Comm: "victim", Start: 1_000_000, End: 11_000_000, User: c.user}
