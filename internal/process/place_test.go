@@ -118,6 +118,10 @@ func TestTitle(t *testing.T) {
 
 		// titles
 		{"postgres: 15/main: checkpointer \x00\x00\x00\x00", "postgres", "postgres: 15/main: checkpointer"},
+		{"postgres: app orders [local] idle in transaction\x00", "postgres", "postgres: app orders [local]"},
+		{"postgres: 15/main: app orders 10.0.0.5(51234) SELECT waiting", "postgres", "postgres: 15/main: app orders 10.0.0.5(51234)"},
+		{"postgres: a (b) c() ::1(5)x", "postgres", "postgres: a (b) c() ::1(5)x"},
+		{"other: app [local] idle", "other", "other: app [local] idle"},
 		{"nginx: worker process\x00\x00", "nginx", "nginx: worker process"},
 		{"nginx: master process /usr/sbin/nginx -c /etc/secret", "nginx", "nginx: master process /usr/sbin/nginx"},
 		{"redis-server 127.0.0.1:6379\x00", "redis-server", "redis-server 127.0.0.1:6379"},

@@ -52,7 +52,21 @@ func ownTitle(line string) string {
 	if strings.HasPrefix(words[0], "/") {
 		words[0] = path.Base(words[0])
 	}
-	return strings.Join(words, " ")
+	return strings.Join(withoutActivity(words), " ")
+}
+
+// withoutActivity cuts a title of PostgreSQL's after the client's address, "[local]" or HOST(PORT):
+// what follows is what the process is at, which is another thing when the title is read than it was
+// when somebody waited for it (ps_status.c).
+func withoutActivity(words []string) []string {
+	for i, w := range words {
+		_, port, remote := strings.Cut(strings.TrimSuffix(w, ")"), "(")
+		remote = remote && port != "" && strings.HasSuffix(w, ")") && strings.Trim(port, "0123456789") == ""
+		if words[0] == "postgres:" && (remote || w == "[local]") {
+			return words[:i+1]
+		}
+	}
+	return words
 }
 
 // interpreter is how a program finds what it runs among its arguments.
