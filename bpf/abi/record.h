@@ -348,7 +348,7 @@ struct record_steal {
 
 enum stack_kind {
 	STACK_KERNEL = 1,
-	STACK_USER = 2, /* by frame pointers: of programs without them, the innermost frame alone is right */
+	STACK_USER = 2,	 /* by frame pointers: of programs without them, the innermost frame alone is right */
 	STACK_OUTER = 3, /* REC_RUN: of the kernel, further out than those of the record before */
 };
 
