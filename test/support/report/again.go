@@ -50,17 +50,27 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 		return "not run again: the machine was calm (" + account.String() + ")", false
 	}
 	said := "failed while " + why
+	only := r.only(s, at)
+	if len(only) > disturbance.Candidates {
+		return fmt.Sprintf("%s; not run again: with %d failures it is not the machine", said, len(only)), false
+	}
 	for range disturbance.Reruns {
 		r.witness.Calm(patience)
 		if len(r.interrupted) > 0 {
 			return said + "; not run again: interrupted", false
 		}
-		fmt.Fprintf(s.w, "\nAgain, alone: %s %s, which %s\n", at.pkg, at.name, said)
+		fmt.Fprintf(s.w, "\nAgain, alone: %s %s, which %s\n", at.pkg, strings.Join(append([]string{at.name}, only...), " "), said)
 		one := r.newSummary(s.w)
-		status, err := r.test(r.command.alone(at), one)
-		if err == nil && status == 0 && one.passedAlone(at) {
-			s.replace(at, one)
+		status, err := r.test(r.command.alone(at, only...), one)
+		passed := err == nil && status == 0 && one.passedAlone(at)
+		if passed || len(only) > 0 {
+			s.replace(at, one, len(only) > 0)
+		}
+		if passed {
 			return said + "; passed alone", true
+		}
+		if len(only) > 0 {
+			only = r.only(one, at)
 		}
 		account = r.witness.Between(one.times.spans(at)...)
 		final := one.final(at)
@@ -75,6 +85,21 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 		said += "; failed alone while the machine was disturbed (" + account.String() + ")"
 	}
 	return said + "; not run again: that is enough", false
+}
+
+// only are the subtests of a test that failed, if each of them is a test of its own; nil: all of it
+// is to run again.
+func (r *runner) only(s *summary, at test) (names []string) {
+	if r.each == nil || !r.each.MatchString(at.name) {
+		return nil
+	}
+	for _, o := range s.ended {
+		name, below := strings.CutPrefix(o.name, at.name+"/")
+		if name = topLevel(name); below && o.pkg == at.pkg && o.action == "fail" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // excusable reports whether failed tests are all that is wrong with the run.
@@ -114,9 +139,13 @@ func (s *summary) passedAlone(at test) bool {
 	return slices.ContainsFunc(s.ended, func(o outcome) bool { return o.test == at && o.action == "pass" })
 }
 
-// replace puts the outcome of the test that ran again in the place of the first one.
-func (s *summary) replace(at test, again *summary) {
+// replace puts the outcome of the test that ran again in the place of the first one; partly: only
+// those of its subtests that ran again.
+func (s *summary) replace(at test, again *summary, partly bool) {
 	within := func(o outcome) bool {
+		if partly {
+			return slices.ContainsFunc(again.ended, func(a outcome) bool { return a.test == o.test })
+		}
 		return o.pkg == at.pkg && (o.name == at.name || strings.HasPrefix(o.name, at.name+"/"))
 	}
 	s.ended = append(slices.DeleteFunc(s.ended, within), again.ended...)

@@ -36,20 +36,24 @@ var (
 	full      = disturbance.Account{Length: time.Second, Full: true}
 )
 
-// failsFirst is a test that fails as often as it is told, over all processes,
-// and a neighbour that counts its runs.
-const failsFirst = `import (
+const failsFirstRuns = `import (
 	"os"
 	"testing"
 	"time"
 )
+
+var _ = time.Second
 
 func runs(file string) int {
 	was, _ := os.ReadFile(file)
 	os.WriteFile(file, append(was, '.'), 0o600)
 	return len(was) + 1
 }
+`
 
+// failsFirst is a test that fails as often as it is told, over all processes,
+// and a neighbour that counts its runs.
+const failsFirst = failsFirstRuns + `
 var began = make(chan bool)
 
 func TestA(t *testing.T) {
@@ -147,6 +151,40 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// TestEach: of a test whose subtests are tests of their own, only those run again that failed, and
+// then only those that failed again.
+func TestEach(t *testing.T) {
+	slow(t)
+	const text = failsFirstRuns + `
+func TestA(t *testing.T) {
+	for name, limit := range map[string]int{"a": 1, "b": 0, "c.d": 2} {
+		t.Run(name, func(t *testing.T) {
+			if runs(name) <= limit {
+				t.Error("the first truth")
+			}
+		})
+	}
+}
+`
+	for each, want := range map[string]map[string]int{
+		"-each=^TestA$": {"a": 2, "b": 1, "c.d": 3},
+		"-each=^TestB$": {"a": 3, "b": 3, "c.d": 3},
+	} {
+		t.Run(each, func(t *testing.T) {
+			status, printed := module(t, &told{accounts: []disturbance.Account{disturbed}}, text, "", append(quick, each)...)
+			assert.Check(t, status == 0 && strings.Contains(printed, "\n4 tests passed, none was skipped"), "exit status %d:\n%s", status, printed)
+			for name, n := range want {
+				assert.Check(t, is.Equal(runs(t, name), n), name)
+			}
+		})
+	}
+	many := strings.ReplaceAll(text, `"a": 1, "b": 0, "c.d": 2`, `"a": 9, "b": 9, "c": 9, "d": 9, "e": 9, "f": 9, "g": 9, "h": 9, "i": 9, "j": 9, "k": 9, "l": 9, "m": 9`)
+	status, printed := module(t, &told{accounts: []disturbance.Account{disturbed}}, many, "", append(quick, "-each=TestA")...)
+	assert.Check(t, status == 1 && strings.Contains(printed, "not run again: with 13 failures it is not the machine"), printed)
+	_, _, err := ofEach([]string{"-p", "1", "-each=("})
+	assert.ErrorContains(t, err, "-each: error parsing regexp")
+}
+
 func slow(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -221,6 +259,7 @@ func TestAlone(t *testing.T) {
 		assert.Check(t, is.Equal(strings.Join(parse(strings.Fields(in)).alone(test{"x/m", "TestA"}), " "), want),
 			"%s", in)
 	}
+	assert.Check(t, is.Equal(strings.Join(parse([]string{"./..."}).alone(test{"x/m", "TestA"}, "a", "b.c"), " "), `-count=1 -p=1 -run=^TestA$/^(a|b\.c)$ x/m`))
 	for in, want := range map[string]bool{"-p 1 a": true, "-p=1 a": true, "-p 2 a": false, "a": false, "a -args -p 1": false} {
 		got := parse(strings.Fields(in)).onePackage()
 		assert.Check(t, got == want, "%s: one package at once: got %v", in, got)

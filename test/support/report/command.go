@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -49,15 +50,36 @@ func parse(args []string) command {
 // chosen are the flags that say what runs, and how much of it at once.
 var chosen = []string{"count", "json", "list", "p", "parallel", "run", "v"}
 
-// alone are the arguments that run one test of a package, the rest as it was.
-func (c command) alone(at test) []string {
-	args := []string{"-count=1", "-p=1", "-run=^" + regexp.QuoteMeta(at.name) + "$"}
+// alone are the arguments that run one test of a package, or only some subtests of it, the rest as
+// it was.
+func (c command) alone(at test, only ...string) []string {
+	run := "-run=^" + regexp.QuoteMeta(at.name) + "$"
+	if len(only) > 0 {
+		quoted := make([]string, len(only))
+		for i, name := range only {
+			quoted[i] = regexp.QuoteMeta(name)
+		}
+		run += "/^(" + strings.Join(quoted, "|") + ")$"
+	}
+	args := []string{"-count=1", "-p=1", run}
 	for _, f := range c.flags {
 		if !slices.Contains(chosen, f.name) {
 			args = append(args, f.words...)
 		}
 	}
 	return append(append(args, at.pkg), c.args...)
+}
+
+// ofEach takes the flag -each=REGEXP from the arguments.
+func ofEach(args []string) (rest []string, each *regexp.Regexp, err error) {
+	i := slices.IndexFunc(args, func(word string) bool { return strings.HasPrefix(word, "-each=") })
+	if i < 0 {
+		return args, nil, nil
+	}
+	if each, err = regexp.Compile(strings.TrimPrefix(args[i], "-each=")); err != nil {
+		return nil, nil, fmt.Errorf("-each: %w", err)
+	}
+	return slices.Delete(slices.Clone(args), i, i+1), each, nil
 }
 
 // onePackage reports whether packages run one after the other.

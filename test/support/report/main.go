@@ -17,6 +17,9 @@
 // failed on a calm machine; data races, panics, crashes and hangs; packages that
 // do not build, or end with more than failed tests; and any test when more than
 // twelve failed.
+//
+// Of tests that match the regular expression of -each=REGEXP, subtests are tests of their own: only
+// those that failed run again.
 package main
 
 import (
@@ -28,6 +31,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"syscall"
 
 	"github.com/tailcam/tailcam/test/support/disturbance"
@@ -67,13 +71,18 @@ type runner struct {
 	newSummary  func(io.Writer) *summary
 	witness     witness
 	interrupted chan os.Signal
+	each        *regexp.Regexp // tests whose subtests are tests of their own; nil: none
 }
 
 // run returns the exit status of go test, 1 where there is none.
 func run(args []string, list skips.List, machine witness, w io.Writer) (status int, err error) {
+	args, each, err := ofEach(args)
+	if err != nil {
+		return 1, err
+	}
 	c := parse(args)
 	here := skips.Here(args)
-	r := &runner{command: c, witness: machine, interrupted: make(chan os.Signal, 1)}
+	r := &runner{command: c, witness: machine, each: each, interrupted: make(chan os.Signal, 1)}
 	r.newSummary = func(w io.Writer) *summary {
 		s := newSummary(w)
 		s.list, s.machine, s.all = list, here, !c.selects()
