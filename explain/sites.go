@@ -369,8 +369,9 @@ func siteAdvice(r *Result) string {
 			return "" // of a single sample
 		}
 	}
-	if site, ok := find([]string{s.Function}); ok && s.Function != "" {
-		return site.Advice
+	site, ok := find([]string{s.Function})
+	if !ok || s.Function == "" || site.Whose && r.Blame.By != nil && r.Blame.By.Kind == KindTask {
+		return ""
 	}
-	return ""
+	return site.Advice
 }

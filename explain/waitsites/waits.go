@@ -134,8 +134,8 @@ var waits = []areaSites{
 		{Functions: []string{"btrfs_sync_file"}, Words: "in fsync of btrfs", general: true},
 	}},
 	{Area{Name: "fuse", Marker: "fuse_dev_do_read"}, []Site{
-		{Functions: []string{"request_wait_answer", "__fuse_simple_request"}, Words: "for the answer of a FUSE file system's process", Advice: "Check the process that serves the file system."},
-		{Functions: []string{"fuse_get_req"}, Words: "until a FUSE file system takes another request", Advice: "Check the process that serves the file system."},
+		{Functions: []string{"request_wait_answer", "__fuse_simple_request"}, Words: "for the answer of a FUSE file system's process", Advice: "Check the process that serves the file system.", Whose: true},
+		{Functions: []string{"fuse_get_req"}, Words: "until a FUSE file system takes another request", Advice: "Check the process that serves the file system.", Whose: true},
 		{Functions: []string{"fuse_dev_do_read"}, Words: "a FUSE file system's process, idle: for a request", Obvious: true},
 	}},
 	{Area{Name: "sunrpc", Marker: "rpc_wait_bit_killable"}, []Site{
@@ -201,7 +201,7 @@ var waits = []areaSites{
 		{Functions: []string{"sk_stream_wait_close", "__tcp_close", "tcp_close"}, Words: "until a TCP peer has everything, at the close (SO_LINGER)"},
 		{Functions: []string{"__lock_sock", "lock_sock_nested"}, Words: "for the lock of a socket that another thread or the network uses"},
 		{Functions: []string{"unix_stream_read_generic", "unix_stream_recvmsg"}, Words: "for data from a Unix socket", Obvious: true},
-		{Functions: []string{"unix_stream_connect"}, Words: "until a Unix socket's owner accepts", Advice: "The queue of its listening socket is full: net.core.somaxconn, or a server that does not accept."},
+		{Functions: []string{"unix_stream_connect"}, Words: "until a Unix socket's owner accepts", Advice: "The queue of its listening socket is full: net.core.somaxconn, or a server that does not accept.", Whose: true},
 		{Functions: []string{"unix_dgram_sendmsg"}, Words: "for room in the queue of a Unix socket's receiver", Advice: "The receiver does not keep up; net.unix.max_dgram_qlen bounds its queue."},
 		{Functions: []string{"sock_alloc_send_pskb"}, Words: "for room in the send buffer of a socket: its receiver does not keep up"},
 		{Functions: []string{"__skb_wait_for_more_packets", "__skb_recv_udp", "__skb_recv_datagram", "skb_recv_datagram", "udp_recvmsg", "udpv6_recvmsg", "__unix_dgram_recvmsg"}, Words: "for a datagram", Obvious: true},

@@ -21,6 +21,8 @@ type Site struct {
 	Words string
 	// Advice is what to check or change; "": nothing in general.
 	Advice string
+	// Whose: Advice is to find whom the wait is for: there is none where that is known.
+	Whose bool
 
 	// Limit is which limit it is, as the explanation calls it, such as memory_high; "": none.
 	Limit string
