@@ -24,6 +24,16 @@ func stackOf(pid int, user bool, addresses ...uint64) trace.Stack {
 	return s
 }
 
+// TestWhose: whom to look for is no advice where he is known.
+func TestWhose(t *testing.T) {
+	const find = "Check the process that serves the file system."
+	for by, want := range map[string]string{KindTask: "", KindTimer: find} {
+		r := Result{Blame: Part{By: &Who{Kind: by}, Site: Site{Function: "request_wait_answer", NS: 1}}}
+		assert.Check(t, siteAdvice(&r) == want, "%s: %q", by, siteAdvice(&r))
+	}
+	assert.Equal(t, siteAdvice(&Result{Blame: Part{Site: Site{Function: "request_wait_answer", NS: 1}}}), find)
+}
+
 // TestSites: stacks of waits and samples say where, of the slow task and of culprits.
 func TestSites(t *testing.T) {
 	for _, c := range []struct {
