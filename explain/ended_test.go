@@ -202,8 +202,8 @@ func TestAround(t *testing.T) {
 		assert.Check(t, ok == (c.want.Function != ""), c.name)
 		assert.Check(t, got == c.want, "%s: %+v", c.name, got)
 	}
-	assert.Equal(t, m.work(&stackAt{Stack: trace.Stack{User: true, Frames: stack(1).Frames}}), Site{Function: "main.(*server).handle"})
-	assert.Equal(t, m.work(&stackAt{Stack: trace.Stack{User: true, Frames: stack(2).Frames}}), Site{})
+	assert.Equal(t, workSite(m.frames(&trace.Stack{User: true, Frames: stack(1).Frames}), true), Site{Function: "main.(*server).handle"})
+	assert.Equal(t, workSite(m.frames(&trace.Stack{User: true, Frames: stack(2).Frames}), true), Site{})
 }
 
 // TestLimitBySite: where the stack is that of a limit, whoever raised it took no part.

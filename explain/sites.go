@@ -92,8 +92,8 @@ func (m *model) frames(s *trace.Stack) []string {
 	return list
 }
 
-// sampled names a sample, further out than one record has room for.
-func (m *model) sampled(s *stackAt) []string {
+// sampleFrames is frames of a sample, further out than one record has room for.
+func (m *model) sampleFrames(s *stackAt) []string {
 	return append(m.frames(&s.Stack), m.frames(&trace.Stack{PID: s.PID, Frames: s.outer})...)
 }
 
@@ -213,10 +213,11 @@ func (w *walker) visit(pieces []piece, roots bool, found map[partKey]*activity) 
 		for j := range list {
 			a.samples++
 			a.clock = a.clock || !list[j].run
-			if site := w.m.work(&list[j]); site.Function != "" {
+			frames := w.m.sampleFrames(&list[j])
+			if site := workSite(frames, list[j].User); site.Function != "" {
 				a.works[site]++
 			}
-			a.enclose(w.m.sampled(&list[j]), list[j].User)
+			a.enclose(frames, list[j].User)
 			a.calls(w.m.userCallers(&list[j].Stack))
 		}
 	}
@@ -296,16 +297,16 @@ func (t *task) sampled(from, to uint64) []stackAt {
 	return t.samples[i:max(i, j)]
 }
 
-// work says what a task did that was sampled; no function: nothing is known.
-func (m *model) work(s *stackAt) Site {
-	frames := m.sampled(s)
+// workSite says what a task did whose sampled stack has these frames, in user space or in the kernel;
+// no function: nothing is known.
+func workSite(frames []string, user bool) Site {
 	if len(frames) == 0 {
 		return Site{}
 	}
-	if file := unnamed(frames[0]); s.User && file != "" {
+	if file := unnamed(frames[0]); user && file != "" {
 		return Site{Function: file, Words: noSymbolWords}
 	}
-	if s.User {
+	if user {
 		return Site{Function: userFunction(frames[0])}
 	}
 	if site, ok := waitsites.Work(frames); ok {

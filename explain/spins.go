@@ -80,7 +80,7 @@ func (w *walker) spunSince(t *task, least, until uint64) uint64 {
 	i := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at > until }) - 1
 	for ; i >= 0 && t.samples[i].at > least; i-- {
 		s := &t.samples[i]
-		if s.User || !slices.ContainsFunc(waitsites.Works(w.m.sampled(s)), func(m waitsites.Match) bool { return m.Spins }) {
+		if s.User || !slices.ContainsFunc(waitsites.Works(w.m.sampleFrames(s)), func(m waitsites.Match) bool { return m.Spins }) {
 			return since
 		}
 		since = s.at
