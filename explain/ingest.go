@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"bytes"
 	"cmp"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -117,7 +116,11 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	}
 	m.startRun(c, ev.Time, b.NextTID, b.NextPrio)
 	c.lastRequest, c.current, c.receivedAt = nil, b.NextTID, 0
-	if !bytes.HasPrefix(b.NextComm[:], []byte("ksoftirqd/")) { // where the same softirqs go on
+	switch {
+	case isSoftirqd(b.NextComm):
+		c.softirqsLeft, c.softirqsBegan = true, ev.Time
+	case !c.softirqsLeft || isSoftirqd(b.PrevComm) && b.PrevState != 0:
+		c.softirqsLeft = false
 		c.protocol.at, c.letOut.at = 0, 0
 	}
 	if b.NextTID != 0 {
@@ -198,6 +201,9 @@ func (m *model) switchIn(ev *trace.Event, c *cpu, b *trace.Switch) {
 func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	t := m.task(b.TID)
 	t.pid, t.comm, t.prio = b.PID, b.Comm, b.Prio
+	if isSoftirqd(b.Comm) && b.TargetCPU == ev.CPU {
+		c.softirqsLeft = true
+	}
 	s := t.last()
 	if s != nil && s.state == runnable {
 		return

@@ -209,7 +209,10 @@ type cpu struct {
 	frequencies   []frequency
 	protocol      protocolTimer // the last one since a switch; at 0: none
 	letOut        letOut        // the last since a switch
-	received      frame         // the last packet since a switch, received outside a softirq that is recorded
+	// What the CPU's softirqs have still to do is left to ksoftirqd, which last began with it then.
+	softirqsLeft  bool
+	softirqsBegan uint64
+	received      frame // the last packet since a switch, received outside a softirq that is recorded
 	receivedAt    uint64
 }
 

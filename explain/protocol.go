@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -75,13 +76,22 @@ func (m *model) ingestProtocolTimer(ev *trace.Event, c *cpu, b *trace.Timer) {
 }
 
 // sameSoftirq is how long after a timer what it sent on this machine is received at most:
-// on its CPU, before the softirqs are over.
+// on its CPU, before the softirqs are over, or since ksoftirqd has gone on with them.
 const sameSoftirq = 300_000
 
+// isSoftirqd reports whether a task is the thread that does what a CPU's softirqs have left.
+func isSoftirqd(c trace.Comm) bool { return bytes.HasPrefix(c[:], []byte("ksoftirqd/")) }
+
+// sameSoftirqs reports whether the softirqs of a time on a CPU are those that a timer has caused.
+// A switch in between has cleared that timer, but for those to a ksoftirqd that has still to go on.
+func (c *cpu) sameSoftirqs(timer, at uint64) bool {
+	return timer != 0 && at-max(timer, c.softirqsBegan) <= sameSoftirq
+}
+
 // afterProtocol returns the timer of TCP that probably sent what wakes a task, or nil. A
-// switch in between, or a device that has raised the softirq, has cleared it.
+// device that has raised the softirq has cleared it.
 func (c *cpu) afterProtocol(w *wake) *protocolTimer {
-	if c.protocol.at == 0 || w.at-c.protocol.at > sameSoftirq || w.ctx == nil {
+	if w.ctx == nil || !c.sameSoftirqs(c.protocol.at, w.at) {
 		return nil
 	}
 	if w.ctx.kind == KindTimer && w.ctx.function == c.protocol.function || w.ctx.kind == KindSoftirq && w.ctx.number == softirqNetRX {
@@ -127,7 +137,7 @@ func (m *model) ingestLetOut(ev *trace.Event, c *cpu, b *trace.Hrtimer) {
 // something else where it did so right before its end.
 func (c *cpu) afterLetOut(w *wake, from uint64) wait {
 	o := &c.letOut
-	if o.at == 0 || w.at-o.at > sameSoftirq {
+	if !c.sameSoftirqs(o.at, w.at) {
 		return waitAny
 	}
 	if o.by == waitPacing && o.before > from && (w.at-o.before)*2 < w.at-from {

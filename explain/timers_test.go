@@ -54,6 +54,14 @@ func (s *script) pace(us uint64, interrupted int) *script {
 		add(us+1, trace.HrtimerExit, 0, interrupted, trace.Hrtimer{Hrtimer: 7})
 }
 
+var softirqd = trace.MakeComm("ksoftirqd/0")
+
+// softirqsLeft has the timer of a queueing discipline expire, whose softirq is left to ksoftirqd.
+func (s *script) softirqsLeft(us uint64) *script {
+	return s.add(us, trace.HrtimerEntry, 0, 0, trace.Hrtimer{Hrtimer: 1, Function: fnQdisc}).add(us+1, trace.HrtimerExit, 0, 0, trace.Hrtimer{Hrtimer: 1}).
+		add(us+2, trace.SchedWaking, 0, 0, trace.Wake{Comm: softirqd, TID: third, PID: third, Prio: 120})
+}
+
 // receive has a packet wake the victim, on top of a task in a system call.
 func (s *script) receive(us uint64, cpu, interrupted int) *script {
 	return s.add(us, trace.SchedWaking, cpu, interrupted, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: 1<<14 | 1<<13 | softirqNetRX})
@@ -161,7 +169,7 @@ func TestProtocolTimers(t *testing.T) {
 			trace: func(s *script) {
 				s.wait(sleeps(0), func(s *script) {
 					s.expire(10500, fnDelayedACK, theirs, 0)
-					s.swap(10510, 0, 0, third, trace.Switch{NextComm: trace.MakeComm("ksoftirqd/0")}).receive(10520, 0, third)
+					s.swap(10510, 0, 0, third, trace.Switch{NextComm: softirqd}).receive(10520, 0, third)
 					s.swap(10530, 0, third, 0, trace.Switch{})
 				})
 			},
@@ -172,6 +180,24 @@ func TestProtocolTimers(t *testing.T) {
 				s.swap(300, 0, 0, other, sleeps(0)).swap(500, 0, other, victim, trace.Switch{}).swap(1000, 0, victim, other, sleeps(0)).
 					add(10500, trace.HrtimerEntry, 0, other, trace.Hrtimer{Hrtimer: 1, Function: fnQdisc}).add(10501, trace.HrtimerExit, 0, other, trace.Hrtimer{Hrtimer: 1}).
 					receive(10520, 0, other).swap(11000, 0, other, victim, sleeps(0))
+			},
+		},
+		{
+			name: "it lets it go in the softirqs' thread, behind another", cause: Network, wait: "qdisc", says: "for the network (held back by a queueing discipline: tc -s qdisc)", not: "other",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) {
+					s.softirqsLeft(8000).swap(8020, 0, 0, other, sleeps(0)).swap(10500, 0, other, third, trace.Switch{NextComm: softirqd}).receive(10520, 0, third).
+						swap(10530, 0, third, 0, trace.Switch{PrevComm: softirqd, PrevState: 1})
+				})
+			},
+		},
+		{
+			name: "the softirqs' thread was done before", cause: Task, says: "waiting for other 2", not: "held back",
+			trace: func(s *script) {
+				s.wait(sleeps(0), func(s *script) {
+					s.softirqsLeft(10300).swap(10310, 0, 0, third, trace.Switch{NextComm: softirqd}).swap(10320, 0, third, other, trace.Switch{PrevComm: softirqd, PrevState: 1}).
+						receive(10520, 0, other).swap(10530, 0, other, 0, sleeps(0))
+				})
 			},
 		},
 		{
