@@ -46,23 +46,23 @@ func (r *runner) again(s *summary) (excused bool) {
 func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 	account := r.witness.Between(s.times.spans(at)...)
 	why := disturbance.Excuse(account, s.times.beside(at, r.command.onePackage()))
-	if why == "" {
+	only := r.only(s, at)
+	if why == "" && len(only) == 0 {
 		return "not run again: the machine was calm (" + account.String() + ")", false
 	}
-	said := "failed while " + why
-	only := r.only(s, at)
+	said := "failed while " + cmp.Or(why, "the machine was calm")
 	if len(only) > disturbance.Candidates {
 		return fmt.Sprintf("%s; not run again: with %d failures it is not the machine", said, len(only)), false
 	}
+	if why == "" {
+		return r.steady(s, at, said, only)
+	}
 	for range disturbance.Reruns {
 		r.witness.Calm(patience)
-		if len(r.interrupted) > 0 {
+		one, passed, err := r.alone(s, at, said, only)
+		if one == nil {
 			return said + "; not run again: interrupted", false
 		}
-		fmt.Fprintf(s.w, "\nAgain, alone: %s %s, which %s\n", at.pkg, strings.Join(append([]string{at.name}, only...), " "), said)
-		one := r.newSummary(s.w)
-		status, err := r.test(r.command.alone(at, only...), one)
-		passed := err == nil && status == 0 && one.passedAlone(at)
 		if passed || len(only) > 0 {
 			s.replace(at, one, len(only) > 0)
 		}
@@ -85,6 +85,56 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 		said += "; failed alone while the machine was disturbed (" + account.String() + ")"
 	}
 	return said + "; not run again: that is enough", false
+}
+
+// alone runs a test alone, or some of its subtests; one is nil if the run is interrupted.
+func (r *runner) alone(s *summary, at test, said string, only []string) (one *summary, passed bool, err error) {
+	if len(r.interrupted) > 0 {
+		return nil, false, nil
+	}
+	fmt.Fprintf(s.w, "\nAgain, alone: %s %s, which %s\n", at.pkg, strings.Join(append([]string{at.name}, only...), " "), said)
+	one = r.newSummary(s.w)
+	status, err := r.test(r.command.alone(at, only...), one)
+	return one, err == nil && status == 0 && one.passedAlone(at), err
+}
+
+// A subtest that is a test of its own, and failed on a calm machine, must pass this often, and may
+// fail once more meanwhile.
+const steadyPasses = 4
+
+// steady runs subtests again that failed on a calm machine, and reports whether each of them is
+// right as a rule. How often each was is part of the verdict.
+func (r *runner) steady(s *summary, at test, said string, only []string) (verdict string, passed bool) {
+	passes, fails := map[string]int{}, map[string]int{}
+	for left := only; len(left) > 0; {
+		one, passed, err := r.alone(s, at, said, left)
+		switch {
+		case one == nil:
+			return said + "; not run again: interrupted", false
+		case err != nil:
+			return fmt.Sprintf("%s; not run again: %v", said, err), false
+		}
+		failed := r.only(one, at)
+		if !one.excusable() || one.final(at) != "" || len(failed) == 0 && !passed {
+			return fmt.Sprintf("%s; alone it ended otherwise: %s", said, cmp.Or(one.final(at), "see its output")), false
+		}
+		s.replace(at, one, true)
+		for _, name := range left {
+			if slices.Contains(failed, name) {
+				fails[name]++
+			} else {
+				passes[name]++
+			}
+			if fails[name] > 1 {
+				return fmt.Sprintf("%s; %s failed in %d of %d runs alone as well", said, name, fails[name], fails[name]+passes[name]), false
+			}
+		}
+		left = slices.DeleteFunc(slices.Clone(left), func(name string) bool { return passes[name] >= steadyPasses })
+	}
+	for _, name := range only {
+		said += fmt.Sprintf("; alone %s passed in %d of %d runs", name, passes[name], passes[name]+fails[name])
+	}
+	return said, true
 }
 
 // only are the subtests of a test that failed, if each of them is a test of its own; nil: all of it

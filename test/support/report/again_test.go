@@ -178,6 +178,28 @@ func TestA(t *testing.T) {
 			}
 		})
 	}
+	for name, test := range map[string]struct {
+		limits string
+		status int
+		runs   map[string]int
+		want   string
+	}{
+		"right as a rule": {
+			`"a": 1, "b": 0, "c.d": 2`, 0, map[string]int{"a": 5, "b": 1, "c.d": 6},
+			"failed while the machine was calm; alone a passed in 4 of 4 runs; alone c.d passed in 4 of 5 runs",
+		},
+		"unsteady": {`"a": 1, "b": 0, "c.d": 3`, 1, map[string]int{"a": 3, "b": 1, "c.d": 3}, "; c.d failed in 2 of 2 runs alone as well"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := strings.ReplaceAll(text, `"a": 1, "b": 0, "c.d": 2`, test.limits)
+			status, printed := module(t, calm, source, "", append(quick, "-each=TestA")...)
+			assert.Check(t, is.Equal(status, test.status))
+			assert.Check(t, strings.Contains(printed, test.want), printed)
+			for name, n := range test.runs {
+				assert.Check(t, is.Equal(runs(t, name), n), name)
+			}
+		})
+	}
 	many := strings.ReplaceAll(text, `"a": 1, "b": 0, "c.d": 2`, `"a": 9, "b": 9, "c": 9, "d": 9, "e": 9, "f": 9, "g": 9, "h": 9, "i": 9, "j": 9, "k": 9, "l": 9, "m": 9`)
 	status, printed := module(t, &told{accounts: []disturbance.Account{disturbed}}, many, "", append(quick, "-each=TestA")...)
 	assert.Check(t, status == 1 && strings.Contains(printed, "not run again: with 13 failures it is not the machine"), printed)

@@ -19,7 +19,8 @@
 // twelve failed.
 //
 // Of tests that match the regular expression of -each=REGEXP, subtests are tests of their own: only
-// those that failed run again.
+// those that failed run again, also when the machine was calm. Then each has to pass four times, and
+// may fail once meanwhile; how often it did is printed.
 package main
 
 import (
