@@ -79,6 +79,8 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 			return fmt.Sprintf("%s; not run again: %v", said, err), false
 		case len(one.failures) != 1 || !one.excusable() || final != "":
 			return fmt.Sprintf("%s; alone it ended otherwise: %s", said, cmp.Or(final, "see its output")), false
+		case !account.Disturbed && len(only) > 0:
+			return r.steady(s, at, said+"; failed alone on a calm machine", only)
 		case !account.Disturbed:
 			return said + "; failed alone on a calm machine as well (" + account.String() + ")", false
 		}
