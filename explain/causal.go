@@ -143,7 +143,7 @@ func (b *backward) step() bool {
 	switch {
 	case !ok && b.w.m.runtime(l.process) && b.asked(l, &x):
 		return true
-	case !ok || b.w.below > maxBelow || !x.handed && (x.process == b.waiter || slices.Contains(b.w.stack, x.tid)):
+	case !ok || b.w.below > maxBelow || !x.handed && (x.process == b.waiter && !b.sibling(&x) || slices.Contains(b.w.stack, x.tid)):
 		b.own(l, b.lo)
 		return false
 	case x.handed:
@@ -183,6 +183,12 @@ func (b *backward) step() bool {
 		return false
 	}
 	return b.push(l, &x)
+}
+
+// sibling reports whether a message is of another thread of the waiting process that sends for
+// itself, and nothing that the waiting one has asked it for: in a runtime, any may send for any.
+func (b *backward) sibling(x *message) bool {
+	return x.tid != 0 && x.wake != nil && x.at > b.from && !b.w.m.runtime(x.process) && !b.onTheWay(x.process)
 }
 
 // push goes over to who sent a message, and reports whether it is the one that counts.

@@ -13,6 +13,7 @@ import (
 type causalCase struct {
 	name    string
 	thread  bool
+	one     bool
 	sockets map[int]Sockets
 	last    int // who replies; 0: the server
 	call    int // in which the server waits; 0: epoll_wait
@@ -35,6 +36,11 @@ func TestCausal(t *testing.T) {
 	proxied := func(k *talk, us uint64) {
 		k.send(us, server, backend)
 		k.rest(us+10, server, sleeps(epollWait))
+	}
+	// housekeeping has a timer of the server expire, for which it wakes nobody.
+	housekeeping := func(k *talk, us uint64) {
+		k.tick(us, server)
+		k.rest(us+30, server, sleeps(epollWait))
 	}
 	// second has bob ask first, for which the backend works, and alice something else until a time.
 	second := func(k *talk, until uint64) {
@@ -66,6 +72,25 @@ func TestCausal(t *testing.T) {
 			chatter(k, bob, 3000, 10500)
 			k.tick(10900, alice)
 			k.send(10950, alice, server)
+		}},
+		{name: "what another thread of its process sends", one: true, path: []string{"task server", "task alice", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Inferred, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			chatter(k, bob, 3000, 10500)
+			k.tick(10900, alice)
+			k.send(10950, alice, server)
+		}},
+		{name: "timers of its own, for nothing", path: []string{"task server", "task alice", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Inferred, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			housekeeping(k, 4000)
+			housekeeping(k, 8500)
+			k.tick(10900, alice)
+			k.send(10950, alice, server)
+		}},
+		{name: "a timer, after which it asks", path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Seen, trace: func(k *talk) {
+			k.rest(2050, server, sleeps(epollWait))
+			k.tick(8500, server)
+			proxied(k, 8510)
+			k.send(10950, backend, server)
 		}},
 		{name: "and is answered itself", path: []string{"task server", "task alice", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
 			k.rest(2050, server, sleeps(epollWait))
@@ -297,7 +322,7 @@ func TestCausal(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := &talk{thread: c.thread}
+			k := &talk{thread: c.thread, one: c.one}
 			k.begin(cmp.Or(c.call, epollWait))
 			c.trace(k)
 			k.end(cmp.Or(c.last, server))

@@ -41,14 +41,51 @@ func (w *walker) seriesEnd(t *task, full *segment) *wake {
 	if !full.interrupted() && (!w.timed(full) || !full.byTimer()) && !w.limitedInside(full) {
 		return nil
 	}
+	last := w.seriesLast(t, full)
+	if last == nil || last.wake == nil {
+		return nil
+	}
 	if len(w.stack) > 1 && !full.interrupted() && full.call >= 0 &&
-		strings.HasPrefix(w.m.syscall(int(full.call)), "epoll") {
+		strings.HasPrefix(w.m.syscall(int(full.call)), "epoll") && !w.idleUntil(t, full, last) {
 		return nil // others asked for something meanwhile, perhaps: see backward
 	}
-	if last := w.seriesLast(t, full); last != nil {
-		return last.wake
+	return last.wake
+}
+
+// idleUntil reports whether who ended the last wait of a series was not asked for that after a time
+// limit had ended one: it was blocked then, so that who asks it wakes it, and the waiting task woke
+// nobody from then on until its last wait.
+func (w *walker) idleUntil(t *task, full, last *segment) bool {
+	by, process := w.m.sender(last.wake), w.process(t.tid)
+	x := w.m.tasks[by]
+	if x == nil || w.process(by) == process || w.m.kernelThread(by) || w.m.runtime(process) || slices.Contains(w.stack, by) {
+		return false
 	}
-	return nil
+	if at := x.segmentAt(full.to); at >= len(x.segments) || x.segments[at].from > full.to || x.segments[at].state != blocked {
+		return false
+	}
+	replies := w.m.repliesOf(t.tid)
+	i := sort.Search(len(replies), func(i int) bool { return replies[i].at >= full.to })
+	if i < len(replies) && replies[i].at < last.from {
+		return false
+	}
+	for _, tid := range w.m.threadsOf(process) {
+		if tid != t.tid && w.m.tasks[tid] != nil && w.wakes(w.m.tasks[tid], t.tid, full.to, last.from) {
+			return false
+		}
+	}
+	return true
+}
+
+// wakes reports whether one task woke another between two times.
+func (w *walker) wakes(t *task, by int, from, to uint64) bool {
+	for i := t.segmentAt(from); i < len(t.segments) && t.segments[i].from < to; i++ {
+		w.walked++
+		if wk := t.segments[i].wake; wk != nil && wk.tid == by && wk.at >= from && wk.at < to {
+			return true
+		}
+	}
+	return false
 }
 
 // seriesOpen returns the wait for a futex with which a series goes on that full is one of, and that

@@ -16,6 +16,7 @@ import (
 type talk struct {
 	list   events
 	thread bool // the tasks server and thread are one process
+	one    bool // so are the clients
 }
 
 // Threads that the backend makes.
@@ -39,6 +40,10 @@ func (k *talk) pid(tid int) int {
 		return server
 	case made, madeNext:
 		return backend
+	case alice, bob:
+		if k.one {
+			return victim
+		}
 	}
 	return tid
 }
