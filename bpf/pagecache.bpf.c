@@ -136,7 +136,7 @@ static __noinline void read_name(struct pagecache_name *name, struct inode *inod
 	name->whole = inode->i_sb->s_magic == BDEVFS_MAGIC ? PAGECACHE_DISK : 0;
 	if (name->whole || !alias)
 		return;
-	dentry = (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
+	dentry = dentry_of(alias);
 	for (int i = 0; i < PAGECACHE_DEPTH; i++) {
 		long n;
 

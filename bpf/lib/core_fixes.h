@@ -623,6 +623,19 @@ struct dentry {
 	} d_u;
 } CORE;
 
+/* 7.2+ */
+struct dentry___flat {
+	struct hlist_node d_alias;
+} CORE;
+
+/* The name that an element of its inode's list of names is part of. */
+static __always_inline struct dentry *dentry_of(struct hlist_node *alias)
+{
+	if (bpf_core_field_exists(((struct dentry___flat *)0)->d_alias))
+		return (void *)alias - bpf_core_field_offset(struct dentry___flat, d_alias);
+	return (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
+}
+
 struct folio {
 	unsigned long flags;
 	struct address_space *mapping;
