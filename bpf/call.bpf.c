@@ -8,9 +8,13 @@
  */
 #define RULE_WRITER SHARED /* these programs may be preempted, and interrupt each other: see lib/histogram.h */
 #define CALLS_BY_FUNCTION
+#include "lib/stack.h"
 #include "trackers/syscall.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+NOWHERE(entry_nowhere);
+NOWHERE(exit_nowhere);
 
 /* Argument 0 of each function: the registers of user space, which hold the number of the call. */
 SEC("fentry/any")
@@ -21,6 +25,7 @@ int call_entry(u64 *ctx)
 	u32 nr = trusted_syscall(regs);
 	u32 cpu = bpf_get_smp_processor_id();
 
+	KEEP_KERNEL_STACK(ctx, entry_nowhere);
 	if (syscall_wanted(current, regs, &nr))
 		syscall_entry(current, nr, bpf_ktime_get_ns(), cpu, this_cpu(cpu));
 	return 0;
@@ -32,6 +37,7 @@ int call_exit(u64 *ctx)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 
+	KEEP_KERNEL_STACK(ctx, exit_nowhere);
 	syscall_exit(ctx, bpf_get_current_task_btf(), -1, ctx[1], bpf_ktime_get_ns(), cpu, this_cpu(cpu));
 	return 0;
 }

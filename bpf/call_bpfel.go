@@ -27,6 +27,8 @@ const (
 	CallMapCpus                = "cpus"
 	CallMapDistributions       = "distributions"
 	CallMapDueSlots            = "due_slots"
+	CallMapEntryNowhere        = "entry_nowhere"
+	CallMapExitNowhere         = "exit_nowhere"
 	CallMapGlobs               = "globs"
 	CallMapGrowths             = "growths"
 	CallMapHistogramRules      = "histogram_rules"
@@ -59,6 +61,7 @@ const (
 	CallVarHistogramTables     = "histogram_tables"
 	CallVarHistograms          = "histograms"
 	CallVarHistogramsShed      = "histograms_shed"
+	CallVarJumps               = "jumps"
 	CallVarOutlierEachNs       = "outlier_each_ns"
 	CallVarOutlierRoomNs       = "outlier_room_ns"
 	CallVarPercpuHrtimerBases  = "percpu_hrtimer_bases"
@@ -164,6 +167,8 @@ type CallMapSpecs struct {
 	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
 	DueSlots       *ebpf.MapSpec `ebpf:"due_slots"`
+	EntryNowhere   *ebpf.MapSpec `ebpf:"entry_nowhere"`
+	ExitNowhere    *ebpf.MapSpec `ebpf:"exit_nowhere"`
 	Globs          *ebpf.MapSpec `ebpf:"globs"`
 	Growths        *ebpf.MapSpec `ebpf:"growths"`
 	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
@@ -200,6 +205,7 @@ type CallVariableSpecs struct {
 	HistogramTables     *ebpf.VariableSpec `ebpf:"histogram_tables"`
 	Histograms          *ebpf.VariableSpec `ebpf:"histograms"`
 	HistogramsShed      *ebpf.VariableSpec `ebpf:"histograms_shed"`
+	Jumps               *ebpf.VariableSpec `ebpf:"jumps"`
 	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PercpuHrtimerBases  *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
@@ -275,6 +281,8 @@ type CallMaps struct {
 	Cpus           *ebpf.Map `ebpf:"cpus"`
 	Distributions  *ebpf.Map `ebpf:"distributions"`
 	DueSlots       *ebpf.Map `ebpf:"due_slots"`
+	EntryNowhere   *ebpf.Map `ebpf:"entry_nowhere"`
+	ExitNowhere    *ebpf.Map `ebpf:"exit_nowhere"`
 	Globs          *ebpf.Map `ebpf:"globs"`
 	Growths        *ebpf.Map `ebpf:"growths"`
 	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
@@ -311,6 +319,8 @@ func (m *CallMaps) Close() error {
 		m.Cpus,
 		m.Distributions,
 		m.DueSlots,
+		m.EntryNowhere,
+		m.ExitNowhere,
 		m.Globs,
 		m.Growths,
 		m.HistogramRules,
@@ -348,6 +358,7 @@ type CallVariables struct {
 	HistogramTables     *ebpf.Variable `ebpf:"histogram_tables"`
 	Histograms          *ebpf.Variable `ebpf:"histograms"`
 	HistogramsShed      *ebpf.Variable `ebpf:"histograms_shed"`
+	Jumps               *ebpf.Variable `ebpf:"jumps"`
 	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PercpuHrtimerBases  *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`

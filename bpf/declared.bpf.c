@@ -6,6 +6,7 @@
  * each place, with `hook` filled in and the maps of activity.bpf.c.
  */
 #include "accounts/declared.h"
+#include "lib/stack.h"
 #include "trackers/pair_fetch.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -147,12 +148,15 @@ static __always_inline void declared_exit(void)
 	declared_end(&thread, hook.at.role == PAIR_EXIT);
 }
 
+NOWHERE(nowhere);
+
 /* uprobe, uretprobe, usdt */
 SEC("kprobe/any")
 int declared_regs(void *ctx)
 {
 	bool bad = false;
 
+	KEEP_KERNEL_STACK(ctx, nowhere);
 #pragma unroll
 	for (int i = 0; i < PAIR_CONDITIONS; i++)
 		if (!condition_holds(ctx, &hook.at.condition[i], HOOK_REGS, &bad))

@@ -24,10 +24,12 @@ const (
 	DeclaredMapDeclaredEnded      = "declared_ended"
 	DeclaredMapDeclaredTotals     = "declared_totals"
 	DeclaredMapDeclaredWorks      = "declared_works"
+	DeclaredMapNowhere            = "nowhere"
 	DeclaredProgDeclaredRegs      = "declared_regs"
 	DeclaredVarActivitiesOpen     = "activities_open"
 	DeclaredVarGeneration         = "generation"
 	DeclaredVarHook               = "hook"
+	DeclaredVarJumps              = "jumps"
 	DeclaredVarPercpuHrtimerBases = "percpu_hrtimer_bases"
 	DeclaredVarPercpuIrqRegs      = "percpu_irq_regs"
 	DeclaredVarPercpuKstat        = "percpu_kstat"
@@ -98,6 +100,7 @@ type DeclaredMapSpecs struct {
 	DeclaredEnded     *ebpf.MapSpec `ebpf:"declared_ended"`
 	DeclaredTotals    *ebpf.MapSpec `ebpf:"declared_totals"`
 	DeclaredWorks     *ebpf.MapSpec `ebpf:"declared_works"`
+	Nowhere           *ebpf.MapSpec `ebpf:"nowhere"`
 }
 
 // DeclaredVariableSpecs contains global variables before they are loaded into the kernel.
@@ -107,6 +110,7 @@ type DeclaredVariableSpecs struct {
 	ActivitiesOpen     *ebpf.VariableSpec `ebpf:"activities_open"`
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	Hook               *ebpf.VariableSpec `ebpf:"hook"`
+	Jumps              *ebpf.VariableSpec `ebpf:"jumps"`
 	PercpuHrtimerBases *ebpf.VariableSpec `ebpf:"percpu_hrtimer_bases"`
 	PercpuIrqRegs      *ebpf.VariableSpec `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
@@ -148,6 +152,7 @@ type DeclaredMaps struct {
 	DeclaredEnded     *ebpf.Map `ebpf:"declared_ended"`
 	DeclaredTotals    *ebpf.Map `ebpf:"declared_totals"`
 	DeclaredWorks     *ebpf.Map `ebpf:"declared_works"`
+	Nowhere           *ebpf.Map `ebpf:"nowhere"`
 }
 
 func (m *DeclaredMaps) Close() error {
@@ -160,6 +165,7 @@ func (m *DeclaredMaps) Close() error {
 		m.DeclaredEnded,
 		m.DeclaredTotals,
 		m.DeclaredWorks,
+		m.Nowhere,
 	)
 }
 
@@ -170,6 +176,7 @@ type DeclaredVariables struct {
 	ActivitiesOpen     *ebpf.Variable `ebpf:"activities_open"`
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	Hook               *ebpf.Variable `ebpf:"hook"`
+	Jumps              *ebpf.Variable `ebpf:"jumps"`
 	PercpuHrtimerBases *ebpf.Variable `ebpf:"percpu_hrtimer_bases"`
 	PercpuIrqRegs      *ebpf.Variable `ebpf:"percpu_irq_regs"`
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`

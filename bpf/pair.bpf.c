@@ -7,6 +7,7 @@
  * object (tailcam.bpf.c).
  */
 #define RULE_WRITER SHARED /* programs of this object interrupt each other: see lib/histogram.h */
+#include "lib/stack.h"
 #include "trackers/pair.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -23,10 +24,13 @@ int pair_record(void *ctx)
 	return pair_event(ctx, HOOK_RECORD);
 }
 
+NOWHERE(regs_nowhere);
+
 /* kprobe, kretprobe, uprobe, uretprobe, usdt */
 SEC("kprobe/any")
 int pair_regs(void *ctx)
 {
+	KEEP_KERNEL_STACK(ctx, regs_nowhere);
 	return pair_event(ctx, HOOK_REGS);
 }
 

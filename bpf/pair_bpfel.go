@@ -33,6 +33,7 @@ const (
 	PairMapPairStates          = "pair_states"
 	PairMapRecordRings         = "record_rings"
 	PairMapRecords             = "records"
+	PairMapRegsNowhere         = "regs_nowhere"
 	PairMapRingUses            = "ring_uses"
 	PairMapRuleStates          = "rule_states"
 	PairMapRules               = "rules"
@@ -53,6 +54,7 @@ const (
 	PairVarHistograms          = "histograms"
 	PairVarHistogramsShed      = "histograms_shed"
 	PairVarHook                = "hook"
+	PairVarJumps               = "jumps"
 	PairVarOutlierEachNs       = "outlier_each_ns"
 	PairVarOutlierRoomNs       = "outlier_room_ns"
 	PairVarPairHistograms      = "pair_histograms"
@@ -164,6 +166,7 @@ type PairMapSpecs struct {
 	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
 	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
 	Records        *ebpf.MapSpec `ebpf:"records"`
+	RegsNowhere    *ebpf.MapSpec `ebpf:"regs_nowhere"`
 	RingUses       *ebpf.MapSpec `ebpf:"ring_uses"`
 	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
 	Rules          *ebpf.MapSpec `ebpf:"rules"`
@@ -186,6 +189,7 @@ type PairVariableSpecs struct {
 	Histograms          *ebpf.VariableSpec `ebpf:"histograms"`
 	HistogramsShed      *ebpf.VariableSpec `ebpf:"histograms_shed"`
 	Hook                *ebpf.VariableSpec `ebpf:"hook"`
+	Jumps               *ebpf.VariableSpec `ebpf:"jumps"`
 	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms      *ebpf.VariableSpec `ebpf:"pair_histograms"`
@@ -265,6 +269,7 @@ type PairMaps struct {
 	PairStates     *ebpf.Map `ebpf:"pair_states"`
 	RecordRings    *ebpf.Map `ebpf:"record_rings"`
 	Records        *ebpf.Map `ebpf:"records"`
+	RegsNowhere    *ebpf.Map `ebpf:"regs_nowhere"`
 	RingUses       *ebpf.Map `ebpf:"ring_uses"`
 	RuleStates     *ebpf.Map `ebpf:"rule_states"`
 	Rules          *ebpf.Map `ebpf:"rules"`
@@ -295,6 +300,7 @@ func (m *PairMaps) Close() error {
 		m.PairStates,
 		m.RecordRings,
 		m.Records,
+		m.RegsNowhere,
 		m.RingUses,
 		m.RuleStates,
 		m.Rules,
@@ -318,6 +324,7 @@ type PairVariables struct {
 	Histograms          *ebpf.Variable `ebpf:"histograms"`
 	HistogramsShed      *ebpf.Variable `ebpf:"histograms_shed"`
 	Hook                *ebpf.Variable `ebpf:"hook"`
+	Jumps               *ebpf.Variable `ebpf:"jumps"`
 	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
 	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms      *ebpf.Variable `ebpf:"pair_histograms"`

@@ -65,7 +65,7 @@ func (o *Objects) LoadShared(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map
 	maps.DeleteFunc(spec.Variables, func(_ string, v *ebpf.VariableSpec) bool { return !v.Constant() })
 	replace := map[string]*ebpf.Map{}
 	for name, m := range spec.Maps {
-		if name == ".rodata" {
+		if name == ".rodata" || m.Type == ebpf.ProgramArray { // see bpf/lib/stack.h
 			continue
 		}
 		with := o.Map(name)
