@@ -154,7 +154,7 @@ e2e-daemon: # what an operator would do to the daemon
 
 .PHONY: e2e-core
 e2e-core: # all but what an operator would do to the daemon
-	$(REPORT) -each='^Test(Request)?Scenarios$$' -count=1 -p 1 -timeout 20m $(E2E_CORE)
+	$(REPORT) -each='^Test(Scenarios|RequestScenarios|SampledSoftirqs)$$' -count=1 -p 1 -timeout 20m $(E2E_CORE)
 
 # What the sandbox of the unit cannot change: which outliers there are, how many, and how they are printed.
 INDIFFERENT := Adaptive|AgreesWith|Chain|Dashboard|Export|Join|Limiter|OddRule|OnTime|PathAgrees|Ratchet|RingBuffer|Storm|Threshold|Torn|Window

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -73,7 +74,14 @@ func TestSyscallWays(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, way := range ways {
-				got := countCalls(t, []rules.Rule{everyCall(t, way, c.whose, c.calls...)}, c.want, func(*tracker.Tracker) { c.make(t) })
+				var got map[string]int
+				for range 3 { // where tasks are preempted in programs, the kernel keeps others out of those, and counts it
+					var skipped uint64
+					got, skipped = countCalls(t, []rules.Rule{everyCall(t, way, c.whose, c.calls...)}, c.want, func(*tracker.Tracker) { c.make(t) })
+					if skipped == 0 || maps.Equal(got, c.want) {
+						break
+					}
+				}
 				assert.Check(t, is.DeepEqual(got, c.want), "%s", way)
 			}
 		})
@@ -81,8 +89,8 @@ func TestSyscallWays(t *testing.T) {
 }
 
 // countCalls returns how often each call that is wanted was reported, by what it
-// returned.
-func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*tracker.Tracker)) map[string]int {
+// returned, and how many entries the kernel kept from the programs.
+func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*tracker.Tracker)) (counted map[string]int, skipped uint64) {
 	t.Helper()
 	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Buffer: 32 << 20, NoHistograms: true})
 	assert.NilError(t, err)
@@ -95,7 +103,8 @@ func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*t
 	}
 	outliers := collect(t, kernel)
 	do(kernel)
-	counted, rest := map[string]int{}, map[string]int{}
+	rest := map[string]int{}
+	counted = map[string]int{}
 	for call := range want {
 		counted[call] = 0
 	}
@@ -123,7 +132,7 @@ func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*t
 	keys, err := kernel.PendingKeys(rules.Syscall)
 	assert.Check(t, err)
 	assert.Check(t, len(keys) == 0, "threads %v are in a call", keys)
-	return counted
+	return counted, c.Missed["call_entry"]
 }
 
 func callOf(t *testing.T, o *events.Outlier) string {
