@@ -77,11 +77,12 @@ func (w *walker) idleUntil(t *task, full, last *segment) bool {
 	return true
 }
 
-// wakes reports whether one task woke another between two times.
+// wakes reports whether one task woke another between two times, or may have: too much has been
+// looked at already.
 func (w *walker) wakes(t *task, by int, from, to uint64) bool {
 	for i := t.segmentAt(from); i < len(t.segments) && t.segments[i].from < to; i++ {
 		w.walked++
-		if wk := t.segments[i].wake; wk != nil && wk.tid == by && wk.at >= from && wk.at < to {
+		if wk := t.segments[i].wake; w.walked > maxWalked || wk != nil && wk.tid == by && wk.at >= from && wk.at < to {
 			return true
 		}
 	}

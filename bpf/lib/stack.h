@@ -17,7 +17,7 @@ const volatile bool jumps = false;
 /* A table in which no program ever is: each that jumps needs its own (bpf_prog_map_compatible() of kernel/bpf/core.c). */
 #define NOWHERE(map) MAP(map, PROG_ARRAY, 0, 1, u32, u32)
 
-/* For programs that several tasks of a CPU can be in. The verifier removes the jump, which costs nothing. */
+/* For programs that several tasks of a CPU can be in. The verifier removes the jump; some instructions are left of it. */
 #define KEEP_KERNEL_STACK(ctx, nowhere)                      \
 	({                                                   \
 		if (jumps)                                   \
