@@ -175,7 +175,10 @@ func TestParts(t *testing.T) {
 	assert.Check(t, near(v[abi.ActivityCpuNs], cpuLeast, time.Duration(most)), "cpu %d, want %d", v[abi.ActivityCpuNs], cpuLeast)
 	waits := time.Duration(v[abi.ActivityBlockedTimerNs])
 	assert.Check(t, waits >= 40*time.Millisecond && waits <= time.Duration(slept), "timer %v of %v", waits, slept)
-	assert.Check(t, time.Duration(e.UnexplainedNS()) <= 50*time.Microsecond, "unexplained %d", e.UnexplainedNS())
+	// The clock of the thread itself stands still while an interrupt, the machine below or a thread
+	// that the kernel keeps from tracers has its CPU. That, and no more, is unexplained.
+	elsewhere := time.Duration(most) - cpuLeast - waits - time.Duration(v[abi.ActivityRunnableNs])
+	assert.Check(t, time.Duration(e.UnexplainedNS()) <= max(0, elsewhere)+50*time.Microsecond, "unexplained %d of %v elsewhere", e.UnexplainedNS(), elsewhere)
 	sum := totals(t, set)
 	assert.Check(t, sum.Wall.Count == 1 && sum.Wall.Sum == e.WallNS() && sum.Values == e.Values, "%+v, want %+v", sum.Values, e.Values)
 }
