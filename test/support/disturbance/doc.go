@@ -12,7 +12,11 @@
 //     to that priority, lateness is not counted: a full machine has it, too;
 //   - CPU time of processes that do not descend from this one. Those of tests
 //     do, and kernel threads, which may work for tests, are not counted;
-//   - idle time. CPUs that had none were full.
+//   - idle time. CPUs that had none were full;
+//   - when it is asked, switches between tasks that the kernel counts, and tells
+//     no tracer of. Some kernels keep those of some threads (on one virtual
+//     machine all of pid 1's, whose threads also pass on its network): who is
+//     woken by these, or runs after them, comes out of nowhere.
 //
 // An interval is judged by its worst second, or as a whole if it is shorter:
 // one stall at the wrong moment fails a test of a minute. It was disturbed when

@@ -156,3 +156,21 @@ func TestPriority(t *testing.T) {
 	}
 	assert.Check(t, realTime == 1, "%d threads have a real-time priority, want 1", realTime)
 }
+
+// What the kernel counts and what it tells a tracer of are near each other, or it keeps some: both
+// are real here, and what they are is a fact of the kernel.
+func TestUnseen(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: counts the switches of all CPUs")
+	}
+	s, err := unseen()
+	assert.NilError(t, err)
+	t.Logf("%v; kept: %v", s, s.Kept())
+	assert.Check(t, s.All > 0 && s.Unseen <= s.All, "%v", s)
+	for s, want := range map[Switches]string{
+		{All: 1000, Unseen: 2}: "of 1000 switches between tasks the kernel told tracers nothing of 2",
+		{All: 1000, Unseen: 3}: "of 1000 switches between tasks the kernel told tracers nothing of 3",
+	} {
+		assert.Check(t, s.String() == want && s.Kept() == (s.Unseen > 2), "%v: kept %v", s, s.Kept())
+	}
+}

@@ -17,6 +17,7 @@ const patience = 10 * time.Second
 type witness interface {
 	Between(spans ...disturbance.Span) disturbance.Account
 	Calm(limit time.Duration)
+	Unseen() disturbance.Switches
 }
 
 // again runs tests alone that failed while the machine was disturbed, and
@@ -47,10 +48,7 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 	account := r.witness.Between(s.times.spans(at)...)
 	why := disturbance.Excuse(account, s.times.beside(at, r.command.onePackage()))
 	only := r.only(s, at)
-	if why == "" && len(only) == 0 {
-		return "not run again: the machine was calm (" + account.String() + ")", false
-	}
-	said := "failed while " + cmp.Or(why, "the machine was calm")
+	said := "failed while " + cmp.Or(why, "the machine was calm ("+account.String()+")")
 	if len(only) > disturbance.Candidates {
 		return fmt.Sprintf("%s; not run again: with %d failures it is not the machine", said, len(only)), false
 	}
@@ -79,10 +77,8 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 			return fmt.Sprintf("%s; not run again: %v", said, err), false
 		case len(one.failures) != 1 || !one.excusable() || final != "":
 			return fmt.Sprintf("%s; alone it ended otherwise: %s", said, cmp.Or(final, "see its output")), false
-		case !account.Disturbed && len(only) > 0:
-			return r.steady(s, at, said+"; failed alone on a calm machine", only)
 		case !account.Disturbed:
-			return said + "; failed alone on a calm machine as well (" + account.String() + ")", false
+			return r.steady(s, at, said+"; failed alone on a calm machine as well ("+account.String()+")", only)
 		}
 		said += "; failed alone while the machine was disturbed (" + account.String() + ")"
 	}
@@ -100,16 +96,30 @@ func (r *runner) alone(s *summary, at test, said string, only []string) (one *su
 	return one, err == nil && status == 0 && one.passedAlone(at), err
 }
 
-// A subtest that is a test of its own, and failed on a calm machine, must pass this often, and may
-// fail once more meanwhile.
+// A test that failed on a calm machine whose kernel keeps switches from tracers must pass this
+// often, and may fail once more meanwhile.
 const steadyPasses = 4
 
-// steady runs subtests again that failed on a calm machine, and reports whether each of them is
-// right as a rule. How often each was is part of the verdict.
+// steady runs a test again that failed on a calm machine, or those of its subtests that did, and
+// reports whether each is right as a rule. Where the kernel tells tracers all there is no rule:
+// what failed has failed. How often each passed is part of the verdict.
 func (r *runner) steady(s *summary, at test, said string, only []string) (verdict string, passed bool) {
+	switches := r.witness.Unseen()
+	if !switches.Kept() {
+		return said + "; not run again", false
+	}
+	said += "; " + switches.String()
+	whole := len(only) == 0
+	if whole {
+		only = []string{at.name}
+	}
 	passes, fails := map[string]int{}, map[string]int{}
 	for left := only; len(left) > 0; {
-		one, passed, err := r.alone(s, at, said, left)
+		part := left
+		if whole {
+			part = nil
+		}
+		one, passed, err := r.alone(s, at, said, part)
 		switch {
 		case one == nil:
 			return said + "; not run again: interrupted", false
@@ -117,10 +127,13 @@ func (r *runner) steady(s *summary, at test, said string, only []string) (verdic
 			return fmt.Sprintf("%s; not run again: %v", said, err), false
 		}
 		failed := r.only(one, at)
+		if whole && !passed {
+			failed = only
+		}
 		if !one.excusable() || one.final(at) != "" || len(failed) == 0 && !passed {
 			return fmt.Sprintf("%s; alone it ended otherwise: %s", said, cmp.Or(one.final(at), "see its output")), false
 		}
-		s.replace(at, one, true)
+		s.replace(at, one, !whole)
 		for _, name := range left {
 			if slices.Contains(failed, name) {
 				fails[name]++

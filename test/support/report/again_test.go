@@ -17,6 +17,7 @@ import (
 // told is a witness that says one thing after the other, the last one for ever.
 type told struct {
 	accounts []disturbance.Account
+	unseen   int64
 	asked    int
 	spans    [][]disturbance.Span
 }
@@ -28,6 +29,10 @@ func (w *told) Between(spans ...disturbance.Span) disturbance.Account {
 }
 
 func (w *told) Calm(time.Duration) {}
+
+func (w *told) Unseen() disturbance.Switches {
+	return disturbance.Switches{All: 100, Unseen: w.unseen}
+}
 
 var (
 	calm      = &told{accounts: []disturbance.Account{quiet}}
@@ -95,12 +100,13 @@ func TestAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		source   string
 		accounts []disturbance.Account
+		unseen   int64
 		status   int
 		runs     int // of TestA
 		want     []string
 	}{
 		"passes alone": {
-			source("1", "false"), []disturbance.Account{disturbed}, 0, 2,
+			source("1", "false"), []disturbance.Account{disturbed}, 0, 0, 2,
 			[]string{
 				"the first truth",
 				"m TestA: failed while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone\n\nEND",
@@ -108,33 +114,49 @@ func TestAgain(t *testing.T) {
 			},
 		},
 		"calm": {
-			source("1", "false"), []disturbance.Account{quiet}, 1, 1,
-			[]string{"m TestA: not run again: the machine was calm (nothing taken in 1.00 s)"},
+			source("1", "false"), []disturbance.Account{quiet}, 0, 1, 1,
+			[]string{"m TestA: failed while the machine was calm (nothing taken in 1.00 s); not run again\n\nEND"},
 		},
-		"full, and nobody else there": {source("1", "false"), []disturbance.Account{full}, 1, 1, []string{"the machine was calm"}},
+		"full, and nobody else there": {source("1", "false"), []disturbance.Account{full}, 0, 1, 1, []string{"the machine was calm (nothing taken in 1.00 s); not run again"}},
 		"full, beside another test": {
-			source("1", "true"), []disturbance.Account{full}, 0, 2,
+			source("1", "true"), []disturbance.Account{full}, 0, 0, 2,
 			[]string{"m TestA: failed while it shared full CPUs with other tests; passed alone"},
 		},
 		"full, beside another test, and alone": {
-			source("2", "true"), []disturbance.Account{full}, 1, 2,
-			[]string{"with other tests; failed alone on a calm machine as well"},
+			source("2", "true"), []disturbance.Account{full}, 0, 1, 2,
+			[]string{"with other tests; failed alone on a calm machine as well (nothing taken in 1.00 s); not run again"},
 		},
 		"fails alone, then calm": {
-			source("2", "false"), []disturbance.Account{disturbed, quiet}, 1, 2,
-			[]string{"; failed alone on a calm machine as well (nothing taken in 1.00 s)"},
+			source("2", "false"), []disturbance.Account{disturbed, quiet}, 0, 1, 2,
+			[]string{"; failed alone on a calm machine as well (nothing taken in 1.00 s); not run again"},
 		},
 		"fails alone, then passes": {
-			source("2", "false"), []disturbance.Account{disturbed}, 0, 3,
+			source("2", "false"), []disturbance.Account{disturbed}, 0, 0, 3,
 			[]string{"; failed alone while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone"},
 		},
 		"never passes": {
-			source("99", "false"), []disturbance.Account{disturbed}, 1, 4,
+			source("99", "false"), []disturbance.Account{disturbed}, 0, 1, 4,
 			[]string{"; not run again: that is enough", "Once more, the ends of what failed:\n=== RUN   TestA/sub\n"},
+		},
+		"calm, not all is told": {
+			source("2", "false"), []disturbance.Account{quiet}, 3, 0, 6,
+			[]string{
+				"m TestA: failed while the machine was calm (nothing taken in 1.00 s); of 100 switches between tasks the kernel told tracers nothing of 3; " +
+					"alone TestA passed in 4 of 5 runs\n\nEND",
+				"3 tests passed, 1 were skipped",
+			},
+		},
+		"unsteady, not all is told": {
+			source("3", "false"), []disturbance.Account{quiet}, 3, 1, 3,
+			[]string{"nothing of 3; TestA failed in 2 of 2 runs alone as well", "Once more, the ends of what failed:\n=== RUN   TestA/sub\n"},
+		},
+		"fails alone, then calm, not all is told": {
+			source("2", "false"), []disturbance.Account{disturbed, quiet}, 3, 0, 6,
+			[]string{"; failed alone on a calm machine as well (nothing taken in 1.00 s); of 100 switches", "; alone TestA passed in 4 of 4 runs"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machine := &told{accounts: test.accounts}
+			machine := &told{accounts: test.accounts, unseen: test.unseen}
 			status, printed := module(t, machine, test.source, skipsAllowed, append(quick, "-p", "1", "-parallel", "2")...)
 			assert.Check(t, is.Equal(status, test.status), "exit status")
 			for _, s := range test.want {
@@ -187,17 +209,17 @@ func TestA(t *testing.T) {
 	}{
 		"right as a rule": {
 			`"a": 1, "b": 0, "c.d": 2`, []disturbance.Account{quiet}, 0, map[string]int{"a": 5, "b": 1, "c.d": 6},
-			"failed while the machine was calm; alone a passed in 4 of 4 runs; alone c.d passed in 4 of 5 runs",
+			"nothing of 3; alone a passed in 4 of 4 runs; alone c.d passed in 4 of 5 runs",
 		},
 		"unsteady": {`"a": 1, "b": 0, "c.d": 3`, []disturbance.Account{quiet}, 1, map[string]int{"a": 3, "b": 1, "c.d": 3}, "; c.d failed in 2 of 2 runs alone as well"},
 		"disturbed at first": {
 			`"a": 1, "b": 0, "c.d": 2`, []disturbance.Account{disturbed, quiet}, 0, map[string]int{"a": 2, "b": 1, "c.d": 6},
-			"; failed alone on a calm machine; alone c.d passed in 4 of 4 runs",
+			"; failed alone on a calm machine as well (nothing taken in 1.00 s); of 100 switches between tasks the kernel told tracers nothing of 3; alone c.d passed in 4 of 4 runs",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := strings.ReplaceAll(text, `"a": 1, "b": 0, "c.d": 2`, test.limits)
-			status, printed := module(t, &told{accounts: test.accounts}, source, "", append(quick, "-each=TestA")...)
+			status, printed := module(t, &told{accounts: test.accounts, unseen: 3}, source, "", append(quick, "-each=TestA")...)
 			assert.Check(t, is.Equal(status, test.status))
 			assert.Check(t, strings.Contains(printed, test.want), printed)
 			for name, n := range test.runs {

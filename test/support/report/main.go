@@ -11,16 +11,16 @@
 // A test that failed while the machine was disturbed, as package disturbance
 // judges, runs again alone, at most three times, each after up to 10 s of
 // waiting for a calm machine; so does one that failed beside others on full
-// CPUs. If it passes, it has passed. If it fails on a calm machine, that is
-// final. Each of that is printed, with the output of what failed; if the run
-// fails, that output stands once more at its end. Never run again are: what
-// failed on a calm machine; data races, panics, crashes and hangs; packages that
-// do not build, or end with more than failed tests; and any test when more than
-// twelve failed.
+// CPUs. If it passes, it has passed. What fails on a calm machine has failed,
+// unless the kernel keeps switches between tasks from tracers: there it has to
+// pass four times, and may fail once meanwhile. Each of that is printed, with
+// the output of what failed; if the run fails, that output stands once more at
+// its end. Never run again are data races, panics, crashes and hangs; packages
+// that do not build, or end with more than failed tests; and any test when more
+// than twelve failed.
 //
 // Of tests that match the regular expression of -each=REGEXP, subtests are tests of their own: only
-// those that failed run again, also when the machine was calm. Then each has to pass four times, and
-// may fail once meanwhile; how often it did is printed.
+// those that failed run again.
 package main
 
 import (
