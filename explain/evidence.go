@@ -40,6 +40,7 @@ const (
 	byKernelsChoice
 	byReclaimBefore
 	byDispatch
+	bySameRequest
 	bySeries
 	byLowerInstead
 	byKeyThread
@@ -96,6 +97,7 @@ var evidences = [...]struct {
 	byKernelsChoice:  {Inferred, "it slept uninterruptibly until a timer, as the kernel lets tasks wait, and as they cannot themselves"},
 	byReclaimBefore:  {Inferred, "it slept uninterruptibly until a timer, right after it had reclaimed memory of its cgroup"},
 	byDispatch:       {Inferred, "the work item that submits what a limit has held back submitted its request"},
+	bySameRequest:    {Inferred, "another task waits for the same request that a limit has held back, and began before, or only for that one a limit holds"},
 	bySeries:         {Inferred, "it ended the last one of the same waits, before which each had ended by its time limit or for a signal"},
 	byLowerInstead:   {Inferred, "a real-time task lost its CPU to one that is none, or to nobody"},
 	byQuota:          {Inferred, "a CPU quota was used up there, and whether it is the task's is not known"},

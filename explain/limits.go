@@ -141,11 +141,57 @@ func (m *model) heldBack(r *request) bool {
 // limitPiece explains the time before a request that was held back was submitted.
 func (w *walker) limitPiece(p piece, r *request) piece {
 	p.cause, p.wait, p.evidence = Limited, waitIOLimit, byDispatch
-	at := w.m.ioCgroup(w.m.task(p.task))
+	t, whose, of := w.m.task(p.task), "its "+w.m.requestText(r), ""
+	if o := w.m.heldBackFor(t, p.from, r); o != nil {
+		of = w.m.whoTask(o.tid).Name
+		t, whose, p.evidence = o, "the "+w.m.requestText(r)+" of "+of, bySameRequest
+	}
+	at := w.m.ioCgroup(t)
 	k, ok := w.m.ioLimit(at, linux.Disk(r.dev), r.isWrite())
 	p.by = w.m.whoLimit(k, ok, at)
-	p.why = "its " + w.m.requestText(r) + " to " + w.m.whoDevice(r).Name + " was held back"
+	if of != "" && !ok && at == "" {
+		p.by = w.m.who(whoKey{kind: KindCgroup, name: "the cgroup of " + of}, func(*Who) {})
+	}
+	p.why = whose + " to " + w.m.whoDevice(r).Name + " was held back"
 	return p
+}
+
+// heldBackFor returns for which other task a request was held back that t waits for, too, at a time;
+// nil: it was t's own. Of tasks that want the same page of a file the first one asks the disk for it,
+// and the others wait for what comes of that; a limit is that of who asked.
+func (m *model) heldBackFor(t *task, at uint64, r *request) (first *task) {
+	var mine, since uint64
+	if i := t.segmentAt(at); i < len(t.segments) {
+		mine = t.segments[i].from
+	}
+	limited, known := m.ioLimited(t, r)
+	free := known && !limited
+	for _, o := range m.tasks {
+		i := o.segmentAt(r.complete)
+		if o == t || i == len(o.segments) {
+			continue
+		}
+		s := &o.segments[i]
+		if s.state != blocked || s.wake == nil || s.wake.request != r {
+			continue
+		}
+		limited, known := m.ioLimited(o, r)
+		if known && !limited || s.from >= mine && !(limited && free) {
+			continue
+		}
+		if first == nil || s.from < since || s.from == since && o.tid < first.tid {
+			first, since = o, s.from
+		}
+	}
+	return first
+}
+
+// ioLimited reports whether a limit holds for the requests of a task to the disk of one, and whether
+// that is known.
+func (m *model) ioLimited(t *task, r *request) (limited, known bool) {
+	at := m.ioCgroup(t)
+	_, limited = m.ioLimit(at, linux.Disk(r.dev), r.isWrite())
+	return limited, at != ""
 }
 
 // limitWords describes by what a task was held up.

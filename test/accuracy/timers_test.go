@@ -46,6 +46,9 @@ func timerScenarios(shared *resources) []scenario {
 	add("io-limit", trackSyscall("pread64"), want{
 		causes: only(explain.Limited), by: provoke.CgroupName(provoke.IOController()), says: "io.max", advice: " (now ",
 	}, shared.withFewReads)
+	add("others-limit", trackSyscall("pread64"), want{
+		causes: only(explain.Limited), by: provoke.CgroupName(provoke.IOController()), says: "of scn-reader", advice: " (now ",
+	}, shared.withFewReads)
 	add("dirty-pages", trackSyscall("pwrite64"), want{causes: only(explain.Limited), by: "loop", says: "dirty pages", advice: "vm.dirty_ratio (now "}, shared.withFewDirtyPages)
 	list = append(list, scenario{
 		name: "wbt", rare: true, // where writeback is not throttled often

@@ -5,10 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -45,6 +47,52 @@ static void io_limit(void)
 			break;
 	}
 	name_thread("scn-idle");
+	if (truth.end - truth.start <= 25 * MSEC)
+		truth.spoilt = "nobody was held up";
+}
+
+/* The cgroup may read so often a second; the victim, which is not in it, wants the pages that it reads. */
+static void io_limit_of_another(void)
+{
+	int pages[2], fd = open(argument, O_RDONLY | O_CLOEXEC);
+	pid_t pid;
+
+	need(fd >= 0, argument);
+	need(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0, "fadvise");
+	need(pipe2(pages, O_CLOEXEC) == 0, "pipe");
+	pid = fork();
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		char byte;
+
+		close(pages[0]);
+		signal(SIGPIPE, SIG_IGN);
+		name_thread("scn-reader");
+		enter_cgroup();
+		for (int i = 0; i < 60; i++) {
+			off_t at = (off_t)(64 + i) * MIB;
+
+			if (write(pages[1], &at, sizeof(at)) < 0 || pread(fd, &byte, 1, at) != 1)
+				break;
+		}
+		pause(); /* tailcam asks the kernel about it */
+		_exit(0);
+	}
+	close(pages[1]);
+	become_victim();
+	truth.end = truth.start;
+	for (off_t at; truth.end - truth.start <= 25 * MSEC && read(pages[0], &at, sizeof(at)) == sizeof(at);) {
+		char byte;
+
+		sleep_until(now() + MSEC);
+		truth.start = now();
+		need(pread(fd, &byte, 1, at) == 1, "read");
+		truth.end = now();
+	}
+	name_thread("scn-idle");
+	close(pages[0]);
+	usleep(200000); /* by then the outlier's snapshot has the names */
+	need(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid, "end a child");
 	if (truth.end - truth.start <= 25 * MSEC)
 		truth.spoilt = "nobody was held up";
 }
@@ -174,6 +222,7 @@ static void real_time_limit(void)
 
 const struct scenario limit_scenarios[] = {
 	{"io-limit", io_limit},
+	{"others-limit", io_limit_of_another},
 	{"dirty-pages", dirty_pages},
 	{"wbt", throttled_writeback},
 	{"rt-limit", real_time_limit},
