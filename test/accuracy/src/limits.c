@@ -58,7 +58,8 @@ static void io_limit_of_another(void)
 	pid_t pid;
 
 	need(fd >= 0, argument);
-	need(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0, "fadvise");
+	need(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0,
+	     "fadvise");
 	need(pipe2(pages, O_CLOEXEC) == 0, "pipe");
 	pid = fork();
 	need(pid >= 0, "fork");
@@ -221,10 +222,6 @@ static void real_time_limit(void)
 }
 
 const struct scenario limit_scenarios[] = {
-	{"io-limit", io_limit},
-	{"others-limit", io_limit_of_another},
-	{"dirty-pages", dirty_pages},
-	{"wbt", throttled_writeback},
-	{"rt-limit", real_time_limit},
-	{NULL, NULL},
+	{"io-limit", io_limit},	      {"others-limit", io_limit_of_another}, {"dirty-pages", dirty_pages},
+	{"wbt", throttled_writeback}, {"rt-limit", real_time_limit},	     {NULL, NULL},
 };
