@@ -64,6 +64,7 @@ const (
 	byUsual
 	byUsualSender
 	byAsked
+	byNoLimit
 )
 
 // evidences says how sure each is, and why.
@@ -120,6 +121,7 @@ var evidences = [...]struct {
 	byUsual:          {Guess, "it ended the last waits of the task in that call, and who will end this one is not known"},
 	byUsualSender:    {Guess, "packets were received on top of it, and its process had sent what ended the last waits of the task in that call"},
 	byAsked:          {Guess, "the task woke it before it began to wait, and who will end the wait is not known"},
+	byNoLimit:        {Guess, "no limit of that disk holds for its cgroup now"},
 	byKeyThread:      {Guess, "followed is the thread that began and ended it, which may have done other work meanwhile"},
 }
 

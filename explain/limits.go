@@ -149,8 +149,13 @@ func (w *walker) limitPiece(p piece, r *request) piece {
 	at := w.m.ioCgroup(t)
 	k, ok := w.m.ioLimit(at, linux.Disk(r.dev), r.isWrite())
 	p.by = w.m.whoLimit(k, ok, at)
-	if of != "" && !ok && at == "" {
+	switch limited, known := w.m.ioLimited(t, r); {
+	case of != "" && !known:
 		p.by = w.m.who(whoKey{kind: KindCgroup, name: "the cgroup of " + of}, func(*Who) {})
+	case known && !limited:
+		// Such as the rest of what another one has read ahead, who waits for it no more.
+		whose, p.evidence = "the "+w.m.requestText(r), byNoLimit
+		p.by = w.m.who(whoKey{kind: KindCgroup, name: "the cgroup of another task"}, func(*Who) {})
 	}
 	p.why = whose + " to " + w.m.whoDevice(r).Name + " was held back"
 	return p
@@ -186,12 +191,21 @@ func (m *model) heldBackFor(t *task, at uint64, r *request) (first *task) {
 	return first
 }
 
+// ofEach are files of every cgroup of version 2 that has controllers, one of which has been read if
+// its limits have.
+var ofEach = []string{"cpu.weight", "cpu.max", "memory.max", "io.weight"}
+
 // ioLimited reports whether a limit holds for the requests of a task to the disk of one, and whether
 // that is known.
 func (m *model) ioLimited(t *task, r *request) (limited, known bool) {
 	at := m.ioCgroup(t)
-	_, limited = m.ioLimit(at, linux.Disk(r.dev), r.isWrite())
-	return limited, at != ""
+	if f, _ := m.taskInfo(t.tid); f.IOCgroup == "/" || at == "/" {
+		return false, true
+	}
+	if _, limited = m.ioLimit(at, linux.Disk(r.dev), r.isWrite()); limited {
+		return true, true
+	}
+	return false, slices.ContainsFunc(ofEach, func(name string) bool { return m.limit(at, name) != "" })
 }
 
 // limitWords describes by what a task was held up.

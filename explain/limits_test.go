@@ -25,13 +25,14 @@ func TestHeldBackForAnother(t *testing.T) {
 		{"of another, which asked for more than it waits for", TaskInfo{Cgroup: free}, batch, 1100, false, "the read of 4 KiB of other 2", "/batch"},
 		{"of another, in the root", TaskInfo{Cgroup: "/"}, batch, 1100, false, "the read of 4 KiB of other 2", "/batch"},
 		{"of another, of the same cgroup", TaskInfo{Cgroup: batch + "/a"}, batch, 900, false, "the read of 4 KiB of other 2", "/batch"},
-		{"of another, may be ending", TaskInfo{Cgroup: "/", IOCgroup: "/"}, batch, 900, false, "the read of 4 KiB of other 2", "/batch"},
-		{"may be ending", TaskInfo{Cgroup: "/", IOCgroup: "/"}, batch, 1100, false, "its read of 4 KiB", ""},
+		{"of another, in the root of version 1", TaskInfo{Cgroup: "/", IOCgroup: "/"}, batch, 1100, false, "the read of 4 KiB of other 2", "/batch"},
+		{"of another, first", TaskInfo{}, batch, 900, false, "the read of 4 KiB of other 2", "/batch"},
+		{"nothing is known", TaskInfo{}, batch, 1100, false, "io.max of its cgroup (its read of 4 KiB", ""},
 		{"its own", TaskInfo{Cgroup: batch}, batch, 1100, false, "io.max of cgroup /batch (io.max 0:1 riops=12) (its read", "/batch"},
 		{"of another, of whom nothing is known", TaskInfo{Cgroup: "/", IOCgroup: "/"}, "", 900, false, "io.max of the cgroup of other 2 (the read of 4 KiB of other 2", ""},
-		{"of one of whom nothing is known, later", TaskInfo{Cgroup: free}, "", 1100, false, "its read of 4 KiB", free},
-		{"nobody is limited", TaskInfo{Cgroup: free}, free, 900, false, "its read of 4 KiB", free},
-		{"who is limited waits for something else", TaskInfo{Cgroup: free}, batch, 900, true, "its read of 4 KiB", free},
+		{"of one of whom nothing is known, later", TaskInfo{Cgroup: free}, "", 1100, false, "io.max of the cgroup of another task (the read of 4 KiB to vda", ""},
+		{"nobody is limited", TaskInfo{Cgroup: free}, free, 900, false, "io.max of the cgroup of another task (the read of 4 KiB to vda", ""},
+		{"who is limited waits for something else", TaskInfo{Cgroup: free}, batch, 900, true, "io.max of the cgroup of another task (the read of 4 KiB to vda", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			names := timerNames
@@ -45,8 +46,11 @@ func TestHeldBackForAnother(t *testing.T) {
 				return f, ok
 			}
 			names.Limit = func(cgroup, name string) string {
-				if cgroup == batch && name == "io.max" {
+				switch {
+				case cgroup == batch && name == "io.max":
 					return "0:1 riops=12"
+				case cgroup != "" && name == "cpu.weight":
+					return "100"
 				}
 				return ""
 			}
