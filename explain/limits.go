@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -143,8 +144,9 @@ func (w *walker) limitPiece(p piece, r *request) piece {
 	p.cause, p.wait, p.evidence = Limited, waitIOLimit, byDispatch
 	t, whose, of := w.m.task(p.task), "its "+w.m.requestText(r), ""
 	if o := w.m.heldBackFor(t, p.from, r); o != nil {
-		of = w.m.whoTask(o.tid).Name
-		t, whose, p.evidence = o, "the "+w.m.requestText(r)+" of "+of, bySameRequest
+		by := w.m.whoTask(o.tid)
+		of = cmp.Or(by.Comm, by.Name)
+		t, whose, p.evidence = o, "the "+w.m.requestText(r)+" of "+by.Name, bySameRequest
 	}
 	at := w.m.ioCgroup(t)
 	k, ok := w.m.ioLimit(at, linux.Disk(r.dev), r.isWrite())

@@ -29,7 +29,7 @@ func TestHeldBackForAnother(t *testing.T) {
 		{"of another, first", TaskInfo{}, batch, 900, false, "the read of 4 KiB of other 2", "/batch"},
 		{"nothing is known", TaskInfo{}, batch, 1100, false, "io.max of its cgroup (its read of 4 KiB", ""},
 		{"its own", TaskInfo{Cgroup: batch}, batch, 1100, false, "io.max of cgroup /batch (io.max 0:1 riops=12) (its read", "/batch"},
-		{"of another, of whom nothing is known", TaskInfo{Cgroup: "/", IOCgroup: "/"}, "", 900, false, "io.max of the cgroup of other 2 (the read of 4 KiB of other 2", ""},
+		{"of another, of whom nothing is known", TaskInfo{Cgroup: "/", IOCgroup: "/"}, "", 900, false, "io.max of the cgroup of other (the read of 4 KiB of other 2", ""},
 		{"of one of whom nothing is known, later", TaskInfo{Cgroup: free}, "", 1100, false, "io.max of the cgroup of another task (the read of 4 KiB to vda", ""},
 		{"nobody is limited", TaskInfo{Cgroup: free}, free, 900, false, "io.max of the cgroup of another task (the read of 4 KiB to vda", ""},
 		{"who is limited waits for something else", TaskInfo{Cgroup: free}, batch, 900, true, "io.max of the cgroup of another task (the read of 4 KiB to vda", ""},
