@@ -106,6 +106,9 @@ type Names struct {
 	// such as vm.dirty_bytes; Limit the same for a file of a cgroup, such as cpu.max.
 	Setting func(name string) string
 	Limit   func(cgroup, name string) string
+	// Listener is the process that listened on a port of TCP in the network namespace of a task,
+	// of which the trace tells that its accept queue was full; 0: not known.
+	Listener func(tid, port int) (pid int)
 	// Sockets are those of a process, shortly after the end of the trace.
 	Sockets func(pid int) (Sockets, bool)
 	// Activities are those that tasks worked for.

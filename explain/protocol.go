@@ -182,10 +182,20 @@ func (w *walker) untilProtocol(out []piece, p *piece, x, crowded *protocolTimer,
 	if crowded != nil {
 		queue := crowded.info.AcceptQueue
 		q.why = strings.TrimPrefix(q.why+", ", ", ") +
-			fmt.Sprintf("as the accept queue there was full, %d of %d", queue[0], uint64(queue[1])+1)
+			fmt.Sprintf("as the accept queue %s was full, %d of %d", w.m.whoListens(crowded), queue[0], uint64(queue[1])+1)
 	}
 	p.from = q.to
 	return w.add(out, q)
+}
+
+// whoListens tells whose the accept queue is to which a task has sent a SYN.
+func (m *model) whoListens(x *protocolTimer) string {
+	if m.names.Listener != nil {
+		if pid := m.names.Listener(x.info.Waiter, x.info.Port); pid > 0 {
+			return "of " + m.whoTask(pid).Name
+		}
+	}
+	return "there"
 }
 
 // protocolTimer returns the timer of TCP that led to the end of a wait, or nil, and the last
@@ -202,7 +212,7 @@ func (t *task) protocolTimer(full *segment) (x, crowded *protocolTimer, e eviden
 		if x == nil && (again || (wk.at-o.at)*8 <= o.at-full.from) {
 			x, e = o, byWaiter
 		}
-		if crowded == nil && o.info.Listener && o.info.AcceptQueue[0] > o.info.AcceptQueue[1] {
+		if crowded == nil && o.info.Full() {
 			crowded = o
 		}
 	}

@@ -36,8 +36,17 @@ var timerNames = func() Names {
 			fnPacing: "tcp_pace_kick",
 		}[a]
 	}
+	n.Listener = func(tid, port int) int {
+		if tid == victim && port == listened {
+			return other
+		}
+		return 0
+	}
 	return n
 }()
+
+// listened is a port of which it is known who listens.
+const listened = 5432
 
 // expire has a timer expire on CPU 0, which wakes a task if that is not 0.
 func (s *script) expire(us uint64, function uint64, tcp trace.TCPTimer, tid int) *script {
@@ -112,6 +121,8 @@ func TestProtocolTimers(t *testing.T) {
 	full, free := syn, syn
 	full.Listener, full.AcceptQueue = true, [2]uint32{129, 128}
 	free.Listener, free.AcceptQueue = true, [2]uint32{128, 128}
+	known := full
+	known.Port = listened
 	theirs := ack
 	theirs.Waiter = other
 	for _, c := range []timerCase{
@@ -128,6 +139,14 @@ func TestProtocolTimers(t *testing.T) {
 			trace: func(s *script) {
 				s.wait(sleeps(42), func(s *script) {
 					s.expire(5000, fnWrite, full, 0).expire(10000, fnWrite, free, 0).receive(10900, 1, other)
+				})
+			},
+		},
+		{
+			name: "accept queue full, of whom is known", cause: ProtocolTimer, wait: "syn_again", says: "as the accept queue of other 2 was full, 129 of 129)",
+			trace: func(s *script) {
+				s.wait(sleeps(42), func(s *script) {
+					s.expire(5000, fnWrite, known, 0).expire(10000, fnWrite, free, 0).receive(10900, 1, other)
 				})
 			},
 		},

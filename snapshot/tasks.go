@@ -39,6 +39,8 @@ type Names struct {
 
 	// Sockets of the tasks' processes, as far as they have some.
 	Sockets []ProcessSockets `json:"sockets,omitempty"`
+	// Listeners are those whose accept queue was full when a task wanted to connect.
+	Listeners []Listener `json:"listeners,omitempty"`
 
 	// Activities are requests that tasks of the trace worked for, as far as they are known.
 	Activities []CarriedActivity `json:"activities,omitempty"`
@@ -63,6 +65,13 @@ type ProcessSockets struct {
 	Partial  bool `json:"partial,omitempty"`  // it had more sockets than were looked at
 	// Connections are those of TCP, 64 at most.
 	Connections []Connection `json:"connections,omitempty"`
+}
+
+// Listener is the process that listened on a port of TCP, to which a task wanted to connect.
+type Listener struct {
+	TID  int `json:"tid"` // of who wanted to connect
+	Port int `json:"port"`
+	PID  int `json:"pid"` // of who listened; of several that share the socket, the first
 }
 
 // Connection is an established connection of TCP. Both ends are ADDRESS:PORT.

@@ -242,6 +242,13 @@ func explainNames(names func() *snapshot.Names) explain.Names {
 			s, ok := known().sockets[pid]
 			return s, ok
 		},
+		Listener: func(tid, port int) int {
+			i := slices.IndexFunc(known().Listeners, func(l snapshot.Listener) bool { return l.TID == tid && l.Port == port })
+			if i < 0 {
+				return 0
+			}
+			return known().Listeners[i].PID
+		},
 		Activities: func() []explain.Carried { return explainActivities(known().Activities) },
 		Setting:    func(name string) string { return known().Settings[name] },
 		Limit:      func(cgroup, name string) string { return known().limits[cgroup][name] },

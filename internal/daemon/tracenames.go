@@ -101,8 +101,15 @@ func lookUpNames(hosts *process.Table, code interface {
 	// Those that slept all the time, and have no event.
 	some := min(limit, siblingsTimeout)
 	asleep := slices.Concat(hosts.Children(known, m.First, some), hosts.Siblings(known, some))
+	n.Listeners = listeners(hosts, known, m.Listeners, min(limit, socketsTimeout))
+	for _, l := range n.Listeners {
+		asleep = append(asleep, l.PID)
+	}
 	slices.Sort(asleep)
-	known = append(known, hosts.Tasks(slices.Compact(asleep), some)...)
+	asleep = slices.DeleteFunc(slices.Compact(asleep), func(tid int) bool {
+		return slices.ContainsFunc(known, func(t process.Task) bool { return t.TID == tid })
+	})
+	known = append(known, hosts.Tasks(asleep, some)...)
 	for _, t := range known {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
@@ -143,6 +150,25 @@ var ownProcess = sync.OnceValue(func() int {
 	pid, _ := strconv.Atoi(link)
 	return pid
 })
+
+// maxListeners bounds for how many connects it is looked up who listens.
+const maxListeners = 16
+
+// listeners looks up whose accept queues were full.
+func listeners(hosts *process.Table, tasks []process.Task, of []trace.Listener, limit time.Duration) (list []snapshot.Listener) {
+	var who []process.Listening
+	for _, l := range of[:min(len(of), maxListeners)] {
+		if i := slices.IndexFunc(tasks, func(t process.Task) bool { return t.TID == l.TID }); i >= 0 {
+			who = append(who, process.Listening{PID: tasks[i].PID, Port: uint16(l.Port)})
+			list = append(list, snapshot.Listener{TID: l.TID, Port: l.Port})
+		}
+	}
+	owners := hosts.Listeners(who, limit)
+	for i := range list {
+		list[i].PID = owners[who[i]]
+	}
+	return slices.DeleteFunc(list, func(l snapshot.Listener) bool { return l.PID == 0 })
+}
 
 // addSockets tells which side of its connections each process of the trace is on, but for this
 // one: its hundreds of descriptors would take longest.

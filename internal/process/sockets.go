@@ -45,13 +45,33 @@ type Connection struct {
 // Sockets looks up the sockets of those of the processes that have some, in order, as far as
 // limit permits.
 func (t *Table) Sockets(pids []int, limit time.Duration) []Sockets {
-	all := each(t, pids, "sockets", time.Now().Add(limit), func(pids []int) (func(i int) (Sockets, error), func()) {
+	var all []Sockets
+	for _, s := range t.endpoints(pids, "sockets", limit) {
+		if s.Listens || s.Accepted+s.Opened > 0 {
+			all = append(all, s.Sockets)
+		}
+	}
+	return all
+}
+
+// endpoints are the sockets of a process, and where it listens.
+type endpoints struct {
+	Sockets
+	space string   // its network namespace
+	ports []uint16 // of TCP on which it listens, at most 64
+}
+
+func (t *Table) endpoints(pids []int, what string, limit time.Duration) []endpoints {
+	return each(t, pids, what, time.Now().Add(limit), func(pids []int) (func(i int) (endpoints, error), func()) {
 		tables := socketTables{own: ownNamespace(), diag: &t.diag, of: map[string]map[uint64]socket{}}
-		return func(i int) (Sockets, error) {
-			return readSockets(filepath.Join(t.opts.Proc, strconv.Itoa(pids[i])), pids[i], &tables)
+		return func(i int) (endpoints, error) {
+			return readSockets(t.inProc(pids[i], ""), pids[i], &tables)
 		}, func() {}
 	})
-	return slices.DeleteFunc(all, func(s Sockets) bool { return !s.Listens && s.Accepted+s.Opened == 0 })
+}
+
+func (t *Table) inProc(pid int, file string) string {
+	return filepath.Join(t.opts.Proc, strconv.Itoa(pid), file)
 }
 
 // socket is one of a network namespace.
@@ -85,8 +105,8 @@ func (t *socketTables) get(space, dir string) map[uint64]socket {
 	return table
 }
 
-func readSockets(dir string, pid int, tables *socketTables) (Sockets, error) {
-	s := Sockets{PID: pid}
+func readSockets(dir string, pid int, tables *socketTables) (endpoints, error) {
+	s := endpoints{Sockets: Sockets{PID: pid}}
 	inodes, partial, err := socketInodes(filepath.Join(dir, "fd"))
 	if err != nil || len(inodes) == 0 {
 		return s, err
@@ -96,6 +116,7 @@ func readSockets(dir string, pid int, tables *socketTables) (Sockets, error) {
 	if err != nil {
 		return s, err
 	}
+	s.space = space
 	table := tables.get(space, filepath.Join(dir, "net"))
 	for _, inode := range inodes {
 		x, ok := table[inode]
@@ -104,6 +125,9 @@ func readSockets(dir string, pid int, tables *socketTables) (Sockets, error) {
 			continue
 		case x.listens:
 			s.Listens = true
+			if x.tcp && len(s.ports) < maxConnections {
+				s.ports = append(s.ports, x.local.Port())
+			}
 			continue
 		case x.accepted:
 			s.Accepted++

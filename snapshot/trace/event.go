@@ -328,6 +328,9 @@ type TCPTimer struct {
 	AcceptQueue [2]uint32 // with Listener: how many connections wait to be accepted, and may before it is full
 }
 
+// Full reports whether the peer is a listener who has no room for another connection.
+func (t *TCPTimer) Full() bool { return t.Listener && t.AcceptQueue[0] > t.AcceptQueue[1] }
+
 // Values of TCPTimer.Kind, and a State.
 const (
 	TCPRetransmit = abi.TcpTimerRetransmit

@@ -20,7 +20,11 @@ type References struct {
 	Callers   []UserFrame   // and further out, by frame pointers: these may be no code at all
 	Devices   []uint32      // of block requests, major << 20 | minor
 	Scaled    []int         // CPUs whose frequency has changed
+	Listeners []Listener    // whose accept queue was full
 }
+
+// Listener is a socket of TCP that listens on a port, and to which a task wanted to connect.
+type Listener struct{ TID, Port int }
 
 // UserFrame is where a process ran in user space.
 type UserFrame struct {
@@ -32,6 +36,7 @@ type UserFrame struct {
 // name of a system call; it may be nil, then no files are found.
 func FindReferences(cpus []CPU, name func(nr int) string) References {
 	tids, functions, devices, scaled := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}, map[int]bool{}
+	listeners := map[Listener]bool{}
 	stacks := stackReferences{map[uint64]bool{}, map[UserFrame]bool{}, map[UserFrame]bool{}}
 	files := fileReferences{names: syscallNames{ask: name}, found: map[file]bool{}}
 	for i := range cpus {
@@ -49,6 +54,9 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 				functions[r.u64(abi.OffHrtimerFunction)] = true
 			case TimerEntry:
 				functions[r.u64(abi.OffTimerFunction)] = true
+				if x := r.tcpTimer(); x.Full() && x.Waiter != 0 {
+					listeners[Listener{x.Waiter, x.Port}] = true
+				}
 			case WorkStart, WorkQueued:
 				functions[r.u64(abi.OffWorkFunction)] = true
 			case SyscallEntry, SyscallExit:
@@ -69,7 +77,8 @@ func FindReferences(cpus []CPU, name func(nr int) string) References {
 		Frames: slices.Sorted(maps.Keys(stacks.kernel)), User: slices.SortedFunc(maps.Keys(stacks.user), compareFrames),
 		Callers:   slices.SortedFunc(maps.Keys(stacks.callers), compareFrames),
 		Functions: slices.Sorted(maps.Keys(functions)), Devices: slices.Sorted(maps.Keys(devices)),
-		Scaled: slices.Sorted(maps.Keys(scaled)),
+		Scaled:    slices.Sorted(maps.Keys(scaled)),
+		Listeners: slices.SortedFunc(maps.Keys(listeners), compareListeners),
 	}
 }
 
@@ -79,7 +88,7 @@ func (r *References) Without(other *References) References {
 		First: r.First,
 		TIDs:  without(r.TIDs, other.TIDs), Functions: without(r.Functions, other.Functions), Frames: without(r.Frames, other.Frames),
 		User: without(r.User, other.User), Callers: without(r.Callers, other.Callers), Devices: without(r.Devices, other.Devices),
-		Scaled: without(r.Scaled, other.Scaled),
+		Scaled: without(r.Scaled, other.Scaled), Listeners: without(r.Listeners, other.Listeners),
 	}
 	for pid, fds := range r.Files {
 		if rest := without(fds, other.Files[pid]); len(rest) > 0 {
@@ -136,6 +145,10 @@ func (s *stackReferences) add(r *Record) {
 
 func compareFrames(a, b UserFrame) int {
 	return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Address, b.Address))
+}
+
+func compareListeners(a, b Listener) int {
+	return cmp.Or(cmp.Compare(a.TID, b.TID), cmp.Compare(a.Port, b.Port))
 }
 
 // fileReferences collects file descriptors from the system calls that name

@@ -18,6 +18,7 @@ func TestMentions(t *testing.T) {
 		User:      []UserFrame{{4711, 0x7fff12345678}},
 		Devices:   []uint32{254<<20 | 16},
 		Scaled:    []int{0},
+		Listeners: []Listener{{TID: 601, Port: 8080}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -29,7 +29,7 @@ func timerScenarios(shared *resources) []scenario {
 	}
 	rule, w := tcp("connect", "TCP sent the SYN again", "The SYN was lost or not answered")
 	add("syn-again", rule, w, nil)
-	rule, w = tcp("connect", "accept queue", "at most net.core.somaxconn (now ")
+	rule, w = tcp("connect", "accept queue of ", "at most net.core.somaxconn (now ")
 	add("syn-twice", rule, w, nil)
 	rule, w = tcp("read", "TCP sent data again", "ss -ti")
 	add("data-again", rule, w, nil)
