@@ -262,30 +262,6 @@ func (w *walker) adviseTimer(a *advised) string {
 	return fmt.Sprintf("%s sleeps while it holds the lock: check where.", a.who.Name)
 }
 
-func (w *walker) adviseReclaim(a *advised) string {
-	if a.By.Kind != KindCgroup {
-		return fmt.Sprintf("The machine is short of memory: check what uses it (memory.current of its cgroups); vm.watermark_scale_factor%s has kswapd begin earlier.",
-			w.m.now("vm.watermark_scale_factor"))
-	}
-	return raise(a.By, "memory.high or memory.max") + ", or check what uses it."
-}
-
-func (w *walker) adviseCompaction(*advised) string {
-	return fmt.Sprintf("Contiguous memory was asked for, mostly for huge pages: check transparent_hugepage/defrag%s and vm.compaction_proactiveness%s.",
-		w.m.now("transparent_hugepage/defrag"), w.m.now("vm.compaction_proactiveness"))
-}
-
-func (w *walker) advisePages(a *advised) string {
-	if a.By.Kind != KindDevice {
-		return ""
-	}
-	f, _ := w.m.taskInfo(a.who.TID)
-	if f.Cgroup == "" || f.Cgroup == "/" {
-		return fmt.Sprintf("Keep pages of %s in memory (mlock).", a.who.Name)
-	}
-	return fmt.Sprintf("Keep pages of %s in memory: mlock, or memory.low of its cgroup %s%s.", a.who.Name, f.Cgroup, w.m.own(f.Cgroup, "memory.low").now())
-}
-
 func (w *walker) adviseWork(a *advised) string {
 	if a.By.Kind != KindWork || !a.own || !strings.Contains(w.longestWhy, "behind other work") {
 		return ""

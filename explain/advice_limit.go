@@ -17,9 +17,9 @@ func (w *walker) adviseLimit(a *advised) string {
 	case waitIODelay:
 		return w.adviseIOWeight(a)
 	case waitMemoryHigh:
-		return raise(a.By, "memory.high") + ", or check what uses it."
+		return w.adviseMemory(a.By, "memory.high")
 	case waitMemoryMax:
-		return raise(a.By, "memory.max") + ", or check what uses it."
+		return w.adviseMemory(a.By, "memory.max")
 	case waitDLRuntime:
 		return fmt.Sprintf("Check sched_runtime and sched_period of %s (chrt -p %d): it wants more than its runtime of each period.", a.who.Name, a.who.TID)
 	case waitDelay:

@@ -82,6 +82,7 @@ type TaskInfo struct {
 	RTPriority int
 	Kernel     bool
 	CPUs       []int // CPU affinity; nil: unknown
+	Anonymous  int64 // memory of its process that is of no file, and not swapped out, in bytes
 	// CPU, memory and blkio cgroups on cgroup v1, where they differ from Cgroup.
 	CPUCgroup, MemoryCgroup, IOCgroup string
 }

@@ -127,8 +127,9 @@ type NamedTask struct {
 	Policy     string `json:"policy"` // SCHED_OTHER, SCHED_FIFO, …
 	RTPriority int    `json:"rt_priority"`
 	Nice       int    `json:"nice"`
-	Kernel     bool   `json:"kernel"` // a kernel thread
-	CPUs       []int  `json:"cpus"`   // CPU affinity
+	Kernel     bool   `json:"kernel"`                    // a kernel thread
+	CPUs       []int  `json:"cpus"`                      // CPU affinity
+	Anonymous  int64  `json:"anonymous_bytes,omitempty"` // memory of its process that is of no file, and not swapped out
 	// CPU, memory and blkio cgroups on cgroup v1.
 	CPUCgroup    string `json:"cpu_cgroup,omitempty"`
 	MemoryCgroup string `json:"memory_cgroup,omitempty"`

@@ -266,7 +266,7 @@ func explainNames(names func() *snapshot.Names) explain.Names {
 				return explain.TaskInfo{}, false
 			}
 			return explain.TaskInfo{
-				PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
+				PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs, Anonymous: t.Anonymous,
 				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup, IOCgroup: t.IOCgroup,
 				Place: explain.Place{
 					Unit: t.Unit, Container: t.Container, ContainerName: t.ContainerName, Image: t.Image, Pod: t.Pod, Namespace: t.Namespace,

@@ -113,7 +113,7 @@ func lookUpNames(hosts *process.Table, code interface {
 	for _, t := range known {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
-			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs,
+			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, Anonymous: t.Anonymous,
 			CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup, IOCgroup: t.IOCgroup,
 		})
 	}

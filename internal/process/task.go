@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -17,6 +18,7 @@ type Task struct {
 	Kernel         bool  // a kernel thread
 	Exited         bool  // known from before, without its scheduling; another may have had its id since
 	CPUs           []int // CPU affinity
+	Anonymous      int64 // of its process's memory, that which is of no file, and not swapped out: bytes
 	Identity             // of its process, but for the cgroups of v1, which are its own
 }
 
@@ -40,6 +42,8 @@ func (o *openTask) read() (Task, error) {
 			task.PID, _ = strconv.Atoi(value)
 		case "Cpus_allowed_list":
 			task.CPUs = cpuRange(value)
+		case "RssAnon":
+			task.Anonymous = anonymous(value)
 		}
 	}
 	if task.PID <= 0 {
@@ -49,6 +53,12 @@ func (o *openTask) read() (Task, error) {
 		task.V1Cgroups = v1Cgroups(o.cgroups)
 	}
 	return task, nil
+}
+
+// anonymous parses a size of /proc/TID/status, such as "  12 kB".
+func anonymous(value string) int64 {
+	kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(value, " kB")), 10, 64)
+	return max(0, min(kib, math.MaxInt64>>10)) << 10
 }
 
 // parseTaskStat parses ppid, session, flags, nice, rt_priority and policy of proc(5), and what parseStat

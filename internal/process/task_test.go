@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -85,6 +86,25 @@ func TestTasksBesideOneThatIsStuck(t *testing.T) {
 	assert.Check(t, table.Timeouts() == 1 && table.gate.Stuck() == 1,
 		"%d timeouts, %d stuck", table.Timeouts(), table.gate.Stuck())
 	letGo(t, table, fifo)
+}
+
+// TestAnonymous: what the kernel tells of this process, and what a hostile file system might.
+func TestAnonymous(t *testing.T) {
+	memory := make([]byte, 64<<20)
+	for i := range memory {
+		memory[i] = 1
+	}
+	table := New(nil)
+	defer table.Close()
+	list := table.Tasks([]int{os.Getpid()}, time.Minute)
+	assert.Assert(t, len(list) == 1)
+	assert.Check(t, list[0].Anonymous >= int64(len(memory)) && list[0].Anonymous < 16<<30, "%d", list[0].Anonymous)
+	runtime.KeepAlive(memory)
+	for value, want := range map[string]int64{
+		"   12 kB": 12 << 10, "0 kB": 0, "": 0, "-5 kB": 0, "x": 0, "99999999999999999999 kB": math.MaxInt64 >> 10 << 10,
+	} {
+		assert.Check(t, anonymous(value) == want, "%q: %d", value, anonymous(value))
+	}
 }
 
 func TestParseTaskStatRefuses(t *testing.T) {
