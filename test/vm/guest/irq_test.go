@@ -153,7 +153,7 @@ func testSoftirq(t *testing.T, outliers <-chan *events.Outlier) {
 		}
 		assert.Check(t, o.IRQ.Vector == "net_rx" && o.IRQ.Phase == "run" && len(o.Raw.Kernel) != 0,
 			"%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))
-		if heldUp(t, outliers, cpu, truth.Start, truth.End) {
+		if heldUp(t, outliers, cpu, truth.Start, truth.End) != "" {
 			return
 		}
 	}
@@ -161,7 +161,8 @@ func testSoftirq(t *testing.T, outliers <-chan *events.Outlier) {
 }
 
 // testStarved lets a real-time task hog a CPU while a timer of that CPU ends.
-// Only a real-time kernel leaves the timer to a thread, which has to wait.
+// A real-time kernel leaves the timer to a thread, which has to wait; others only if softirqs have
+// taken long before, as they do where the machine is emulated.
 func testStarved(t *testing.T, outliers <-chan *events.Outlier) {
 	const cpu = 1
 	for range 10 {
@@ -169,18 +170,18 @@ func testStarved(t *testing.T, outliers <-chan *events.Outlier) {
 		wait := cpus.Timer(t, cpu, 20*time.Millisecond)
 		start, end := cpus.Hog(t, cpu, 50, 2*spinFor)()
 		wait()
-		held := heldUp(t, outliers, cpu, start, end)
-		assert.Check(t, realTime() || !held, "held up by the hog, although the end of the interrupt runs softirqs here")
-		if held || !realTime() {
+		by := heldUp(t, outliers, cpu, start, end)
+		assert.Check(t, realTime() || by == "" || strings.HasPrefix(by, "ksoftirqd/"), "held up by the hog, although the end of the interrupt runs softirqs here")
+		if by != "" || !realTime() {
 			return
 		}
 	}
 	t.Error("no softirq was reported as held up by the hog")
 }
 
-// heldUp tells whether within a second a softirq is reported that was raised on a CPU
-// while that was taken, a rule's threshold before the end, and ran after it.
-func heldUp(t *testing.T, outliers <-chan *events.Outlier, cpu int, start, end uint64) bool {
+// heldUp tells on whom a softirq ran that is reported within a second, and was raised on a CPU
+// while that was taken, a rule's threshold before the end, and ran after it; "": there is none.
+func heldUp(t *testing.T, outliers <-chan *events.Outlier, cpu int, start, end uint64) (by string) {
 	t.Helper()
 	for late := time.After(time.Second); ; {
 		select {
@@ -189,10 +190,10 @@ func heldUp(t *testing.T, outliers <-chan *events.Outlier, cpu int, start, end u
 				time.Duration(o.DelayNS), o.StartMono, o.EndMono, o.CPU, o.Task.Comm, start, end)
 			if o.Rule == "raise" && o.IRQ.Phase == "raise" && o.CPU == cpu && o.StartMono >= start &&
 				o.StartMono+uint64(spinFor/4) < end && o.EndMono >= end {
-				return true
+				return o.Task.Comm
 			}
 		case <-late:
-			return false
+			return ""
 		}
 	}
 }

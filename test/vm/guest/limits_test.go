@@ -168,8 +168,8 @@ func TestLimits(t *testing.T) {
 			prepare: func(t *testing.T) { keepLatency(t, root, number) },
 		},
 		{
-			name: "dirty", files: map[string]string{"memory.max": "33554432", "io.max": number + " wbps=4194304"}, cause: explain.Limited,
-			waits: []string{"dirty_pages"}, also: "io_max", advice: []string{"vm.dirty_ratio (now ", "(memory.max now 33554432) the same share may be dirty"},
+			name: "dirty", files: map[string]string{"memory.max": "67108864", "io.max": number + " wbps=4194304"}, cause: explain.Limited,
+			waits: []string{"dirty_pages"}, also: "io_max", advice: []string{"vm.dirty_ratio (now ", "(memory.max now 67108864) the same share may be dirty"},
 		},
 		{
 			name: "cpu-max", files: map[string]string{"cpu.max": "60000 100000"}, above: map[string]string{"cpu.max": "10000 100000"},
