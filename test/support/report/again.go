@@ -146,7 +146,7 @@ func (r *runner) steady(s *summary, at test, said string, only []string) (verdic
 		}
 		left = slices.DeleteFunc(slices.Clone(left), func(name string) bool { return passes[name] >= steadyPasses })
 	}
-	for _, name := range only {
+	for _, name := range slices.Sorted(slices.Values(only)) {
 		said += fmt.Sprintf("; alone %s passed in %d of %d runs", name, passes[name], passes[name]+fails[name])
 	}
 	return said, true
