@@ -316,34 +316,6 @@ type Timer struct {
 	TCP      TCPTimer
 }
 
-// TCPTimer is what a timer of TCP that expired is for; zero if it is none, if nothing was
-// due, or in older traces.
-type TCPTimer struct {
-	Kind        int       // TCP…; 0: none
-	State       int       // of the socket, as the kernel numbers it
-	Waiter      int       // thread that waits for the socket; 0: not known
-	Peer        [4]byte   // its IPv4 address; zero: of another family
-	Port        int       // of the peer
-	Listener    bool      // the peer is a listener of the same network namespace
-	AcceptQueue [2]uint32 // with Listener: how many connections wait to be accepted, and may before it is full
-}
-
-// Full reports whether the peer is a listener who has no room for another connection.
-func (t *TCPTimer) Full() bool { return t.Listener && t.AcceptQueue[0] > t.AcceptQueue[1] }
-
-// Values of TCPTimer.Kind, and a State.
-const (
-	TCPRetransmit = abi.TcpTimerRetransmit
-	TCPDelayedACK = abi.TcpTimerDelack
-	TCPProbe      = abi.TcpTimerProbe
-	TCPCork       = abi.TcpTimerCork
-	TCPLossProbe  = abi.TcpTimerLossProbe
-	TCPReorder    = abi.TcpTimerReorder
-	TCPKeepAlive  = abi.TcpTimerKeepalive
-
-	TCPSynSent = 2
-)
-
 // Fault is FaultUser or FaultKernel. The end of a page fault is no event.
 type Fault struct {
 	Address, IP, ErrorCode uint64
