@@ -148,10 +148,9 @@ func (w *walker) limitPiece(p piece, r *request) piece {
 		of = cmp.Or(by.Comm, by.Name)
 		t, whose, p.evidence = o, "the "+w.m.requestText(r)+" of "+by.Name, bySameRequest
 	}
-	at := w.m.ioCgroup(t)
-	k, ok := w.m.ioLimit(at, linux.Disk(r.dev), r.isWrite())
-	p.by = w.m.whoLimit(k, ok, at)
-	switch limited, known := w.m.ioLimited(t, r); {
+	k, limited, known := w.m.ioLimitOf(t, r)
+	p.by = w.m.whoLimit(k, limited, w.m.ioCgroup(t))
+	switch {
 	case of != "" && !known:
 		p.by = w.m.who(whoKey{kind: KindCgroup, name: "the cgroup of " + of}, func(*Who) {})
 	case known && !limited:
@@ -171,7 +170,7 @@ func (m *model) heldBackFor(t *task, at uint64, r *request) (first *task) {
 	if i := t.segmentAt(at); i < len(t.segments) {
 		mine = t.segments[i].from
 	}
-	limited, known := m.ioLimited(t, r)
+	_, limited, known := m.ioLimitOf(t, r)
 	free := known && !limited
 	for _, o := range m.tasks {
 		i := o.segmentAt(r.complete)
@@ -182,7 +181,7 @@ func (m *model) heldBackFor(t *task, at uint64, r *request) (first *task) {
 		if s.state != blocked || s.wake == nil || s.wake.request != r {
 			continue
 		}
-		limited, known := m.ioLimited(o, r)
+		_, limited, known := m.ioLimitOf(o, r)
 		if known && !limited || s.from >= mine && !(limited && free) {
 			continue
 		}
@@ -197,17 +196,17 @@ func (m *model) heldBackFor(t *task, at uint64, r *request) (first *task) {
 // its limits have.
 var ofEach = []string{"cpu.weight", "cpu.max", "memory.max", "io.weight"}
 
-// ioLimited reports whether a limit holds for the requests of a task to the disk of one, and whether
-// that is known.
-func (m *model) ioLimited(t *task, r *request) (limited, known bool) {
+// ioLimitOf returns the limit that holds for the requests of a task to the disk of one, whether there
+// is one, and whether that is known.
+func (m *model) ioLimitOf(t *task, r *request) (k knob, limited, known bool) {
 	at := m.ioCgroup(t)
 	if f, _ := m.taskInfo(t.tid); f.IOCgroup == "/" || at == "/" {
-		return false, true
+		return knob{}, false, true
 	}
-	if _, limited = m.ioLimit(at, linux.Disk(r.dev), r.isWrite()); limited {
-		return true, true
+	if k, limited = m.ioLimit(at, linux.Disk(r.dev), r.isWrite()); limited {
+		return k, true, true
 	}
-	return false, slices.ContainsFunc(ofEach, func(name string) bool { return m.limit(at, name) != "" })
+	return knob{}, false, slices.ContainsFunc(ofEach, func(name string) bool { return m.limit(at, name) != "" })
 }
 
 // limitWords describes by what a task was held up.

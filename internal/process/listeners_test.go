@@ -16,6 +16,9 @@ import (
 // TestListeners: who listens is found by a process that shares the network namespace, and not by one
 // of another, where the same port is another's.
 func TestListeners(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes a network namespace")
+	}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	assert.NilError(t, err)
 	defer l.Close()
@@ -23,9 +26,7 @@ func TestListeners(t *testing.T) {
 	start := func(attr *syscall.SysProcAttr) int {
 		cmd := exec.Command("sleep", "60")
 		cmd.SysProcAttr = attr
-		if err := cmd.Start(); err != nil {
-			t.Skip("needs root: makes a network namespace")
-		}
+		assert.NilError(t, cmd.Start())
 		t.Cleanup(func() {
 			assert.Check(t, cmd.Process.Kill())
 			_ = cmd.Wait() // killed

@@ -105,7 +105,8 @@ func countSeen() (s *seenSwitches, err error) {
 }
 
 func (s *seenSwitches) read() (n int64, err error) {
-	return n, s.count.Lookup(uint32(0), &n)
+	err = s.count.Lookup(uint32(0), &n)
+	return n, err
 }
 
 func (s *seenSwitches) close() (err error) {
