@@ -1,13 +1,14 @@
 // Command snapshot measures how long it takes from an outlier to its history
 // on the disk, and how much it takes there, on an idle machine and under hackbench
 // with 400 tasks: tailcam as shipped, without what makes it faster and smaller, with a
-// real-time priority, and `perf record --overwrite --switch-output=signal`, which is sent
-// its signal by the task that was slow, as soon as it runs again.
+// real-time priority, and `perf record --overwrite --switch-output=signal` and Perfetto,
+// which are sent a signal, and told to clone their session, by the task that was slow, as
+// soon as it runs again.
 //
 //	go run ./test/bench/snapshot [-n 50] [-load idle,hackbench] [-only REGEXP] [-tailcam bin/tailcam] [-dir DIR]
 //
 // It needs root, hackbench (apt-get install rt-tests), perf (linux-perf), and a
-// built bin/tailcam.
+// built bin/tailcam; Perfetto is left out where it is not installed.
 package main
 
 import (
@@ -87,6 +88,10 @@ func run(ctx context.Context, o *options) error {
 			if !only.MatchString(t.title()) {
 				continue
 			}
+			if _, ok := t.(*perfetto); ok && !perfettoInstalled() {
+				fmt.Fprintln(os.Stderr, "Perfetto was not measured: it is not installed (apt-get install perfetto, from Debian 14 on).")
+				continue
+			}
 			r, err := measure(ctx, o, load, t)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", load, t.title(), err)
@@ -104,6 +109,7 @@ func (o *options) tools() []tool {
 		&daemon{name: "tailcam, boost 0s", program: o.tailcam, args: []string{"--snapshots-boost", "0s"}},
 		&daemon{name: "tailcam, rt_priority 10", program: o.tailcam, args: []string{"--snapshots-rt-priority", "10"}},
 		&perf{},
+		&perfetto{},
 	}
 }
 
@@ -136,8 +142,12 @@ func (r row) String() string {
 	at := func(q float64) float64 {
 		return float64(r.took[min(int(q*float64(len(r.took))), len(r.took)-1)].Microseconds()) / 1000
 	}
-	return fmt.Sprintf("| %s | %s | %.1f | %.1f | %.1f | %.2f | %.1f |", r.load, r.name, at(0.5), at(0.99), at(1),
-		float64(r.bytes)/(1<<20)/float64(len(r.took)), r.trace/r.events)
+	perEvent := ""
+	if r.events > 0 {
+		perEvent = fmt.Sprintf("%.1f", r.trace/r.events)
+	}
+	return fmt.Sprintf("| %s | %s | %.1f | %.1f | %.1f | %.2f | %s |", r.load, r.name, at(0.5), at(0.99), at(1),
+		float64(r.bytes)/(1<<20)/float64(len(r.took)), perEvent)
 }
 
 func measure(ctx context.Context, o *options, load string, t tool) (r row, err error) {
