@@ -128,6 +128,12 @@ func (m *Manager) step() time.Duration {
 		if len(due) == 0 {
 			return m.drainNow(min(need, now), release)
 		}
+		if slices.ContainsFunc(due, m.wantsEarly) {
+			if err := m.drainNow(min(need, now), release); err != nil {
+				return err
+			}
+			m.lookUpEarly(due) // while the rest is waited for
+		}
 		return m.drainTo(min(need, now), release)
 	})
 	if err != nil {

@@ -17,14 +17,16 @@ type early struct {
 	names Names
 }
 
-// lookUpEarly begins the lookups of windows that have none. Real-time snapshots look up
-// names on their own thread.
-func (m *Manager) lookUpEarly(open []*window) {
-	if m.opts.Names == nil || m.opts.RTPriority > 0 {
-		return
-	}
-	for _, w := range open {
-		if w.early != nil {
+// wantsEarly reports whether names are still to be looked up early for a window. Real-time
+// snapshots look up names on their own thread.
+func (m *Manager) wantsEarly(w *window) bool {
+	return w.early == nil && m.opts.Names != nil && m.opts.RTPriority == 0
+}
+
+// lookUpEarly begins the lookups of windows that have none.
+func (m *Manager) lookUpEarly(windows []*window) {
+	for _, w := range windows {
+		if !m.wantsEarly(w) {
 			continue
 		}
 		e := &early{done: make(chan struct{})}

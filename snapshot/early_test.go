@@ -66,6 +66,41 @@ func TestNamesAreLookedUpEarly(t *testing.T) {
 	assert.Check(t, n.Version == NamesVersion && len(n.Limits) == 1 && n.Settings["early"] == "no", "%+v", n)
 }
 
+// Of a window that has ended before the first reading, names are looked up while the second one
+// waits.
+func TestNamesAreLookedUpBetweenReadings(t *testing.T) {
+	rec := newMemRecorder(1000)
+	done, onDone := collecting()
+	asked, readings := make(chan struct{}, 2), 0
+	m, stop := running(t, Options{
+		Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone,
+		Names: func(trace.References) Names {
+			asked <- struct{}{}
+			return Names{}
+		},
+	})
+	rec.mu.Lock()
+	rec.drains = func() {
+		if readings++; readings == 2 {
+			select {
+			case <-asked:
+			case <-time.After(10 * time.Second):
+				t.Error("the second reading would have waited alone")
+			}
+		}
+	}
+	rec.mu.Unlock()
+	end := linux.Monotonic()
+	rec.write(0, end)
+	rec.outlier(end)
+	time.Sleep(10 * minAfter)
+	m.Submit(outlierAt("wakeup", end-1, end), rule("wakeup", time.Millisecond))
+	d := <-done
+	stop()
+	assert.Check(t, d.Err)
+	assert.Check(t, is.Equal(readings, 2))
+}
+
 // A lookup that panics costs the names, and they are asked for again.
 func TestEarlyNamesPanic(t *testing.T) {
 	rec := newMemRecorder(1000)

@@ -43,7 +43,8 @@ type frameWriter struct {
 // newFrameEncoder makes what may serve several frameWriters, one after the other.
 func newFrameEncoder() (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(compressedPacket+maxEvent),
-		zstd.WithSingleSegment(true)) // which says how large each frame is
+		zstd.WithSingleSegment(true),        // which says how large each frame is
+		zstd.WithNoEntropyCompression(true)) // of what matches nothing: a quarter of the time for a fiftieth of the bytes
 }
 
 // Write writes a packet as a frame.
