@@ -49,6 +49,7 @@ const (
 	byWakeAlone
 	byThaw
 	bySpinning
+	byOnlyRunner
 	byTakeOver
 	byLastMessage
 	byOneOfMessages
@@ -106,6 +107,7 @@ var evidences = [...]struct {
 	byWakeAlone:      {Inferred, "a timer woke it, and how it went to sleep is not recorded"},
 	byThaw:           {Inferred, "it was frozen when its sleep ended, since when is not recorded"},
 	bySpinning:       {Inferred, "it woke the task that samples found spinning for the lock"},
+	byOnlyRunner:     {Inferred, "samples found the task spinning for a lock whose holder ran, and no other task ran all that time"},
 	byTakeOver:       {Inferred, "no thread carried its token, until that one did"},
 	byLastMessage:    {Inferred, "of what it waits for at once, this came last before it went on"},
 	byOneOfMessages:  {Guess, "it had several messages, and for which one it went on is not recorded"},

@@ -13,6 +13,7 @@ import (
 // spinNames are functions of the cases, by address.
 var spinNames = map[uint64]string{
 	100: "rt_mutex_slowlock_block.constprop.0+0x150", 101: "rt_mutex_wait_proxy_lock+0x3f", 102: "futex_lock_pi+0x20c", 110: "copy_page_range+0x2",
+	120: "rwsem_spin_on_owner+0x3a", 121: "rwsem_down_write_slowpath+0x9c", 122: "osq_lock+0x40",
 }
 
 // TestSpins: a task that spins for a lock is held up by who wakes it in the end, although it
@@ -61,6 +62,70 @@ func TestSpins(t *testing.T) {
 				}
 			}
 			assert.Equal(t, locked, c.locked)
+			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
+		})
+	}
+}
+
+// TestAdaptiveSpins: a task that spins for a lock of the kernel is held up by whom runs all that
+// time, if that is one; and by nobody who does not.
+func TestAdaptiveSpins(t *testing.T) {
+	spins, works, queues := stackOf(victim, false, 120, 121), stackOf(victim, false, 110), stackOf(victim, false, 122, 121)
+	owned := "waiting for a lock of the kernel that other 2 held, which ran for "
+	unknown := "waiting for a lock of the kernel (spinning, as its holder runs)"
+	for _, c := range []struct {
+		name    string
+		samples map[uint64]trace.Stack // by time, in us
+		sleeps  int                    // whom the lock belongs to that it sleeps for in the end; 0: it does not
+		more    func(s *script)
+		locked  int64 // ns, of the spinning and of the sleep
+		says    string
+	}{
+		{"spins all the time", map[uint64]trace.Stack{3000: spins, 8000: spins}, 0, nil, 10_000_000, "10.0 ms " + owned + "10.0 ms"},
+		{"works before", map[uint64]trace.Stack{2000: works, 3000: spins, 8000: spins}, 0, nil, 8_000_000, "8.0 ms " + owned + "8.0 ms"},
+		{"works after", map[uint64]trace.Stack{3000: spins, 8000: spins, 10000: works}, 0, nil, 7_000_000, "7.0 ms " + owned + "7.0 ms"},
+		{"works in between", map[uint64]trace.Stack{5000: spins, 6000: works, 7000: spins}, 0, nil, 8_000_000, owned},
+		{"works", map[uint64]trace.Stack{3000: works, 8000: works}, 0, nil, 0, "copying page tables"},
+		{"its program runs", map[uint64]trace.Stack{8000: stackOf(victim, true, 120)}, 0, nil, 0, "running in the kernel"},
+		{"is in line", map[uint64]trace.Stack{3000: queues, 8000: queues}, 0, nil, 0, "in line to spin"},
+		{"two run", map[uint64]trace.Stack{3000: spins, 8000: spins}, 0, func(s *script) {
+			s.swap(450, 2, 0, third, sleeps(0))
+		}, 10_000_000, unknown},
+		{"nobody runs all the time", map[uint64]trace.Stack{3000: spins, 8000: spins}, 0, func(s *script) {
+			s.swap(5000, 1, other, 0, sleeps(0))
+		}, 10_000_000, unknown},
+		{"two run, and one has it in the end", map[uint64]trace.Stack{3000: spins, 8000: spins}, third, func(s *script) {
+			s.swap(450, 2, 0, third, sleeps(0))
+		}, 10_000_000, "that third 3 (SCHED_FIFO 50) held, which ran for 10.0 ms"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &script{}
+			s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0))
+			for at, stack := range c.samples {
+				s.add(at, trace.Sample, 0, victim, stack)
+			}
+			if c.more != nil {
+				c.more(s)
+			}
+			if c.sleeps != 0 {
+				s.add(9000, trace.LockBegin, 0, victim, trace.Lock{Lock: 5, Flags: lockWrite, OwnerTID: c.sleeps}).
+					swap(9001, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).wake(10999, 2, c.sleeps, victim, 0).
+					swap(10999, 0, 0, victim, sleeps(0)).add(11000, trace.LockEnd, 0, victim, trace.Lock{Lock: 5})
+			}
+			s.swap(11500, 0, victim, 0, sleeps(0))
+			slices.SortStableFunc(s.list, func(a, b trace.Event) int { return int(a.Time) - int(b.Time) })
+			names := caseNames
+			names.Function = func(a uint64) string { return spinNames[a] }
+			r := explained(t, &s.list, []Outlier{{
+				Rule: "r", Track: "syscall", Start: 1_000_000, End: 11_000_000, TID: victim, Comm: "victim", Syscall: "pwrite64",
+			}}, names).Outliers[0]
+			var locked int64
+			for i := range r.Parts {
+				if p := &r.Parts[i]; p.Cause == Locked {
+					locked += p.NS
+				}
+			}
+			assert.Check(t, locked >= c.locked-1000 && locked <= c.locked, "%d, not %d", locked, c.locked)
 			assert.Check(t, strings.Contains(r.Verdict, c.says), "%s", r.Verdict)
 		})
 	}

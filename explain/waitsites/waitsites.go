@@ -37,6 +37,10 @@ type Site struct {
 	// Spins: it waits there on a CPU for a lock, whose holder wakes it.
 	Spins bool
 
+	// Adaptive: it waits there on a CPU for a lock of the kernel, for as long as its holder has
+	// another CPU (mutex_spin_on_owner in kernel/locking/mutex.c).
+	Adaptive bool
+
 	leaf    bool // only as the innermost frame, but for those of locks: the wait is its own
 	lock    bool // a function of a lock itself, which others call to take it
 	general bool // only if no frame further out says more

@@ -68,6 +68,10 @@ func sharedScenarios(shared *resources) []scenario {
 			name: "mmap-lock", rule: trackSyscall("mmap"), long: true,
 			want: want{causes: only(explain.Locked), by: "scn-unmapper", root: explain.Running, rootBy: "scn-unmapper", says: "a lock of the kernel", advice: "It is CPU time of scn-unmapper"},
 		},
+		{ // longer than samples are apart
+			name: "spin-writer", rule: trackSyscall("pwrite64"), long: true,
+			want: want{causes: only(explain.Locked), by: "scn-filler", root: explain.Running, rootBy: "scn-filler", says: "a lock of the kernel", advice: "It is CPU time of scn-filler"},
+		},
 		{
 			name: "unix-backlog", rule: trackSyscall("connect"),
 			want: want{causes: only(explain.Task), by: "scn-acceptor", root: explain.Running, rootBy: "scn-acceptor", advice: "It is CPU time of scn-acceptor"},

@@ -430,13 +430,13 @@ static void signal_wait(void)
 #define MUCH (512ul << 20)
 
 static char *memory;
-static volatile bool unmapping;
+static volatile bool has_begun;
 
 static void unmap_much(struct actor *actor)
 {
 	(void)actor;
 	exactly(begin);
-	unmapping = true;
+	has_begun = true;
 	need(munmap(memory, MUCH) == 0, "munmap");
 	released = now();
 }
@@ -444,7 +444,7 @@ static void unmap_much(struct actor *actor)
 static void map_little(struct actor *actor)
 {
 	truth.victim = actor->tid;
-	while (!unmapping)
+	while (!has_begun)
 		;
 	spin_until(now() + MSEC / 2);
 	truth.start = now();
@@ -465,6 +465,41 @@ static void memory_map(void)
 	two("scn-unmapper", unmap_much, map_little);
 	if (released < truth.start)
 		truth.spoilt = "the memory was free before";
+}
+
+/* ------------------------------------------------------------ the lock of a file */
+
+static int filled;
+
+static void fill_much(struct actor *actor)
+{
+	(void)actor;
+	exactly(begin);
+	has_begun = true;
+	need(pwrite(filled, memory, MUCH / 2, 4096) == MUCH / 2, "write");
+	released = now();
+}
+
+static void fill_little(struct actor *actor)
+{
+	truth.victim = actor->tid;
+	while (!has_begun)
+		;
+	spin_until(now() + MSEC / 2);
+	truth.start = now();
+	need(pwrite(filled, "x", 1, 0) == 1, "write");
+	truth.end = now();
+}
+
+/* Another thread writes much to a file at once, and never sleeps: who wants to write spins. */
+static void spinning_writer(void)
+{
+	filled = memfd_create("scn-file", MFD_CLOEXEC);
+	memory = mmap(NULL, MUCH / 2, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	need(filled >= 0 && memory != MAP_FAILED, "memory");
+	two("scn-filler", fill_much, fill_little);
+	if (released < truth.start)
+		truth.spoilt = "it was written before";
 }
 
 /* --------------------------------------------------------- a queue of connections */
@@ -520,6 +555,7 @@ const struct scenario share_scenarios[] = {
 	{"semaphore", connection_pool},
 	{"cond-timeout", condition_in_vain},
 	{"mmap-lock", memory_map},
+	{"spin-writer", spinning_writer},
 	{"unix-backlog", unix_backlog},
 	{"system-v", system_v},
 	{"signal-wait", signal_wait},
