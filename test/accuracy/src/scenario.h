@@ -93,6 +93,6 @@ struct scenario {
 extern const struct scenario cpu_scenarios[], held_scenarios[], wait_scenarios[], peer_scenarios[], disk_scenarios[],
 	pattern_scenarios[], tcp_scenarios[], limit_scenarios[], turn_scenarios[], ended_scenarios[], share_scenarios[],
 	process_scenarios[], crowd_scenarios[], bulk_scenarios[], postgres_scenarios[], service_scenarios[],
-	asked_scenarios[], request_scenarios[], served_scenarios[];
+	asked_scenarios[], request_scenarios[], served_scenarios[], kernel_lock_scenarios[];
 
 #endif

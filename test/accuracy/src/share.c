@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Victims that wait for what several share: files, barriers, counters, memory maps. */
+/* Victims that wait for what several share: files, barriers, counters. */
 #define _GNU_SOURCE
-#include "scenario.h"
+#include "two.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t begin, released;
 static char path[64];
 
 /* A file of nobody else, which has no name afterwards. */
@@ -36,21 +35,6 @@ static int open_shared(void)
 
 	need(fd >= 0, path);
 	return fd;
-}
-
-/* What the victim does after the other one has begun, and what that one does until it lets go. */
-static void two(const char *comm, void (*other_acts)(struct actor *), void (*victim_acts)(struct actor *))
-{
-	struct actor holder = {.comm = comm, .cpu = other, .fifo = MIDDLE, .act = other_acts};
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = victim_acts};
-
-	begin = now() + 20 * MSEC;
-	start(&holder);
-	start(&victim);
-	join(&holder);
-	join(&victim);
-	truth.culprit = holder.tid;
-	truth.part = released - truth.start;
 }
 
 static void victim_begins(struct actor *actor)
@@ -425,83 +409,6 @@ static void signal_wait(void)
 	two("scn-sender", signal_late, wait_for_signal);
 }
 
-/* ------------------------------------------------------------ the memory map */
-
-#define MUCH (512ul << 20)
-
-static char *memory;
-static volatile bool has_begun;
-
-static void unmap_much(struct actor *actor)
-{
-	(void)actor;
-	exactly(begin);
-	has_begun = true;
-	need(munmap(memory, MUCH) == 0, "munmap");
-	released = now();
-}
-
-static void map_little(struct actor *actor)
-{
-	truth.victim = actor->tid;
-	while (!has_begun)
-		;
-	spin_until(now() + MSEC / 2);
-	truth.start = now();
-	void *at = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	truth.end = now();
-	need(at != MAP_FAILED, "mmap");
-}
-
-/* Another thread gives back much memory, and has the memory map meanwhile. */
-static void memory_map(void)
-{
-	memory = mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED || (madvise(memory, MUCH, MADV_NOHUGEPAGE) && errno != EINVAL)) {
-		truth.spoilt = "there is no memory";
-		return;
-	}
-	memset(memory, 1, MUCH);
-	two("scn-unmapper", unmap_much, map_little);
-	if (released < truth.start)
-		truth.spoilt = "the memory was free before";
-}
-
-/* ------------------------------------------------------------ the lock of a file */
-
-static int filled;
-
-static void fill_much(struct actor *actor)
-{
-	(void)actor;
-	exactly(begin);
-	has_begun = true;
-	need(pwrite(filled, memory, MUCH / 2, 4096) == MUCH / 2, "write");
-	released = now();
-}
-
-static void fill_little(struct actor *actor)
-{
-	truth.victim = actor->tid;
-	while (!has_begun)
-		;
-	spin_until(now() + MSEC / 2);
-	truth.start = now();
-	need(pwrite(filled, "x", 1, 0) == 1, "write");
-	truth.end = now();
-}
-
-/* Another thread writes much to a file at once, and never sleeps: who wants to write spins. */
-static void spinning_writer(void)
-{
-	filled = memfd_create("scn-file", MFD_CLOEXEC);
-	memory = mmap(NULL, MUCH / 2, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	need(filled >= 0 && memory != MAP_FAILED, "memory");
-	two("scn-filler", fill_much, fill_little);
-	if (released < truth.start)
-		truth.spoilt = "it was written before";
-}
-
 /* --------------------------------------------------------- a queue of connections */
 
 static int listener;
@@ -554,8 +461,6 @@ const struct scenario share_scenarios[] = {
 	{"join", thread_join},
 	{"semaphore", connection_pool},
 	{"cond-timeout", condition_in_vain},
-	{"mmap-lock", memory_map},
-	{"spin-writer", spinning_writer},
 	{"unix-backlog", unix_backlog},
 	{"system-v", system_v},
 	{"signal-wait", signal_wait},
