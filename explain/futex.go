@@ -12,6 +12,8 @@ type wait uint8
 const (
 	waitAny wait = iota
 	waitMutex
+	waitRWLock
+	waitMutexOrRWLock
 	waitPIMutex
 	waitCondition
 	waitNotify
@@ -59,51 +61,53 @@ const (
 
 // waits says what each is called in JSON and to people.
 var waits = [...]struct{ name, words string }{
-	waitAny:         {"", "a lock"},
-	waitMutex:       {"mutex", "a mutex"},
-	waitPIMutex:     {"pi_mutex", "a priority-inheriting mutex"},
-	waitCondition:   {"condition", "on a condition variable"},
-	waitNotify:      {"condition_or_semaphore", "on a condition variable or a semaphore"},
-	waitJoin:        {"join", "for the end of a thread"},
-	waitStart:       {"start", "to be started"},
-	waitBarrier:     {"barrier", "at a barrier"},
-	waitSemaphore:   {"semaphore", "on a semaphore"},
-	waitParked:      {"parked", "parked in a queue"},
-	waitSafepoint:   {"safepoint", "at a safepoint"},
-	waitFutex:       {"futex", "on a futex"},
-	waitSignal:      {"signal", "a signal"},
-	waitTimeLimit:   {"time_limit", "its own time limit"},
-	waitNoAnswer:    {"no_answer", "an answer, until its own time limit"},
-	waitAlarm:       {"alarm", "a signal that its process had set a timer for"},
-	waitTimerFD:     {"timerfd", "a timerfd"},
-	waitSYN:         {"syn_again", "TCP sent the SYN again"},
-	waitDataAgain:   {"data_again", "TCP sent data again"},
-	waitDelayedACK:  {"delayed_ack", "TCP sent a delayed acknowledgement"},
-	waitWindowProbe: {"window_probe", "a zero-window probe of TCP"},
-	waitCorked:      {"corked", "TCP sent what its sender had held back"},
-	waitSYNACK:      {"synack_again", "TCP sent the SYN-ACK again"},
-	waitKeepAlive:   {"keep_alive", "the keep-alive timer of TCP"},
-	waitProtocol:    {"protocol", "a timer of TCP"},
-	waitDirtyPages:  {"dirty_pages", "the limit of dirty pages"},
-	waitIOLimit:     {"io_max", "the limit io.max"},
-	waitIODelay:     {"io_delay", "the I/O controller"},
-	waitMemoryHigh:  {"memory_high", "the limit memory.high"},
-	waitRTRuntime:   {"rt_runtime", "the limit of real-time tasks (sched_rt_runtime_us or the fair server)"},
-	waitDLRuntime:   {"dl_runtime", "its own runtime of SCHED_DEADLINE, which was used up or given back for the period"},
-	waitMemoryMax:   {"memory_max", "the limit memory.max"},
-	waitDelay:       {"kernel_delay", "a delay of the kernel"},
-	waitQueueFull:   {"queue_full", "a place in the queue of a disk"},
-	waitWBT:         {"wbt", "writeback throttling"},
-	waitIOLatency:   {"io_latency", "the limit io.latency"},
-	waitQdisc:       {"qdisc", "a queueing discipline: tc -s qdisc"},
-	waitPacing:      {"pacing", "the pacing of TCP: ss -ti"},
-	waitKernelMutex: {"kernel_mutex", "a mutex of the kernel"},
-	waitKernelRead:  {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},
-	waitKernelWrite: {"kernel_rwsem_write", "a lock of the kernel, as a writer,"},
-	waitKernelRT:    {"kernel_rt_mutex", "an rt_mutex of the kernel"},
-	waitKernelSpin:  {"kernel_spinlock", "a spinlock of the kernel"},
-	waitKernelLock:  {"kernel_lock", "a lock of the kernel"},
-	waitFileLock:    {"file_lock", "a lock of a file"},
+	waitAny:           {"", "a lock"},
+	waitMutex:         {"mutex", "a mutex"},
+	waitRWLock:        {"rwlock", "a readers-writer lock"},
+	waitMutexOrRWLock: {"mutex_or_rwlock", "a mutex or a readers-writer lock"},
+	waitPIMutex:       {"pi_mutex", "a priority-inheriting mutex"},
+	waitCondition:     {"condition", "on a condition variable"},
+	waitNotify:        {"condition_or_semaphore", "on a condition variable or a semaphore"},
+	waitJoin:          {"join", "for the end of a thread"},
+	waitStart:         {"start", "to be started"},
+	waitBarrier:       {"barrier", "at a barrier"},
+	waitSemaphore:     {"semaphore", "on a semaphore"},
+	waitParked:        {"parked", "parked in a queue"},
+	waitSafepoint:     {"safepoint", "at a safepoint"},
+	waitFutex:         {"futex", "on a futex"},
+	waitSignal:        {"signal", "a signal"},
+	waitTimeLimit:     {"time_limit", "its own time limit"},
+	waitNoAnswer:      {"no_answer", "an answer, until its own time limit"},
+	waitAlarm:         {"alarm", "a signal that its process had set a timer for"},
+	waitTimerFD:       {"timerfd", "a timerfd"},
+	waitSYN:           {"syn_again", "TCP sent the SYN again"},
+	waitDataAgain:     {"data_again", "TCP sent data again"},
+	waitDelayedACK:    {"delayed_ack", "TCP sent a delayed acknowledgement"},
+	waitWindowProbe:   {"window_probe", "a zero-window probe of TCP"},
+	waitCorked:        {"corked", "TCP sent what its sender had held back"},
+	waitSYNACK:        {"synack_again", "TCP sent the SYN-ACK again"},
+	waitKeepAlive:     {"keep_alive", "the keep-alive timer of TCP"},
+	waitProtocol:      {"protocol", "a timer of TCP"},
+	waitDirtyPages:    {"dirty_pages", "the limit of dirty pages"},
+	waitIOLimit:       {"io_max", "the limit io.max"},
+	waitIODelay:       {"io_delay", "the I/O controller"},
+	waitMemoryHigh:    {"memory_high", "the limit memory.high"},
+	waitRTRuntime:     {"rt_runtime", "the limit of real-time tasks (sched_rt_runtime_us or the fair server)"},
+	waitDLRuntime:     {"dl_runtime", "its own runtime of SCHED_DEADLINE, which was used up or given back for the period"},
+	waitMemoryMax:     {"memory_max", "the limit memory.max"},
+	waitDelay:         {"kernel_delay", "a delay of the kernel"},
+	waitQueueFull:     {"queue_full", "a place in the queue of a disk"},
+	waitWBT:           {"wbt", "writeback throttling"},
+	waitIOLatency:     {"io_latency", "the limit io.latency"},
+	waitQdisc:         {"qdisc", "a queueing discipline: tc -s qdisc"},
+	waitPacing:        {"pacing", "the pacing of TCP: ss -ti"},
+	waitKernelMutex:   {"kernel_mutex", "a mutex of the kernel"},
+	waitKernelRead:    {"kernel_rwsem_read", "a lock of the kernel, as a reader,"},
+	waitKernelWrite:   {"kernel_rwsem_write", "a lock of the kernel, as a writer,"},
+	waitKernelRT:      {"kernel_rt_mutex", "an rt_mutex of the kernel"},
+	waitKernelSpin:    {"kernel_spinlock", "a spinlock of the kernel"},
+	waitKernelLock:    {"kernel_lock", "a lock of the kernel"},
+	waitFileLock:      {"file_lock", "a lock of a file"},
 }
 
 // waitOf returns the wait of a name in JSON.
@@ -150,7 +154,9 @@ func isFutex(call string) bool { return call == "futex" || strings.HasPrefix(cal
 func isFileLock(call string) bool { return call == "flock" || call == "fcntl" || call == "fcntl64" }
 
 // isLock reports whether somebody holds what is waited for.
-func (w wait) isLock() bool { return w == waitMutex || w == waitPIMutex || w >= waitKernelMutex }
+func (w wait) isLock() bool {
+	return w >= waitMutex && w <= waitPIMutex || w >= waitKernelMutex
+}
 
 // How long one system call may take to wake all who wait, and from one to the next where the
 // value is 0: threads of Go wait so, and one may wake some others one after the other.
@@ -160,8 +166,9 @@ const (
 )
 
 // futexKind returns what a futex is used for, and how that is known. Values are those of
-// glibc: a mutex with waiters is 2, a rwlock that is held 3, a thread's is its id until it
-// ends; conditions, semaphores and joins wait with a bitset, barriers and mutexes without.
+// glibc: a mutex with waiters is 2, a rwlock that is held 2 or 3, a thread's is its id until it
+// ends; conditions, semaphores, joins and rwlocks wait with a bitset, barriers and mutexes without,
+// but for those of Rust.
 func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 	if own := w.outlier; t.tid == own.TID && len(w.stack) == 1 && (own.Track == "offcpu" || isFutex(own.Syscall)) {
 		if k := userWait(own.User); k != waitAny {
@@ -175,8 +182,12 @@ func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 		return waitFutex, byRecords
 	case x.Op() == trace.FutexLockPI:
 		return waitPIMutex, byRecords
-	case x.Value() == 2 || x.Value() == 3:
+	case x.Value() == 2 && x.Op() == trace.FutexWaitBitset:
+		return waitMutexOrRWLock, byFutexValue
+	case x.Value() == 2:
 		return waitMutex, byFutexValue
+	case x.Value() == 3:
+		return waitRWLock, byFutexValue
 	case x.Op() == trace.FutexWaitRequeue:
 		return waitCondition, byFutexOperation
 	case x.Op() == trace.FutexWaitBitset && x.Shared() && wk != nil && wk.ctx == nil && w.m.ended(wk.tid, wk.at):

@@ -28,7 +28,10 @@ func TestFutexes(t *testing.T) {
 		later      bool // the third is woken, too, but not at once
 	}{
 		{name: "mutex", wait: waitsFor(trace.FutexWait, 2, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
-		{name: "mutex of a bitset", wait: waitsFor(trace.FutexWaitBitset, 2, false), says: "a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
+		{name: "readers-writer lock", wait: waitsFor(trace.FutexWaitBitset, 3, false), says: "waiting for a readers-writer lock that other 2 held", kind: "rwlock", cause: Locked, confidence: Inferred},
+		{name: "readers-writer lock, by the stack", wait: waitsFor(trace.FutexWait, 1, false), says: "waiting for a readers-writer lock that other 2 held", kind: "rwlock", cause: Locked, confidence: Seen,
+			user: []string{"__futex_abstimed_wait64+0x1", "pthread_rwlock_wrlock+0x2f (libc.so.6)"}},
+		{name: "a mutex of Rust, or a readers-writer lock", wait: waitsFor(trace.FutexWaitBitset, 2, false), says: "a mutex or a readers-writer lock that other 2 held", kind: "mutex_or_rwlock", cause: Locked, confidence: Inferred},
 		{name: "pi mutex", wait: waitsFor(trace.FutexLockPI, 0, false), says: "waiting for a priority-inheriting mutex that other 2 held", kind: "pi_mutex", cause: Locked, confidence: Seen},
 		{name: "signal or post", wait: waitsFor(trace.FutexWaitBitset, 0, false), says: "waiting on a condition variable or a semaphore until other 2 woke it", kind: "condition_or_semaphore", cause: Task, confidence: Inferred},
 		{name: "broadcast", wait: waitsFor(trace.FutexWaitBitset, 0, false), both: true, says: "waiting on a condition variable until other 2 woke it", kind: "condition", cause: Task, confidence: Inferred},

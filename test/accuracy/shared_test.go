@@ -42,7 +42,7 @@ func sharedScenarios(shared *resources) []scenario {
 		},
 		{
 			name: "rwlock", rule: trackSyscall("futex"),
-			want: want{causes: only(explain.Locked), by: "scn-reader", root: explain.Timer, rootBy: "timer", advice: "scn-reader "},
+			want: want{causes: only(explain.Locked), by: "scn-reader", root: explain.Timer, rootBy: "timer", says: "readers-writer lock", advice: "scn-reader "},
 		},
 		{
 			name: "barrier", rule: trackSyscall("futex"),
