@@ -107,7 +107,8 @@ func (w *walker) sampledAt(s *stackAt, kind func(waitsites.Match) bool) bool {
 // and until the system call that the outlier is began and ended, if there are no others in between.
 func (w *walker) adaptive(t *task) (out []spun) {
 	spins := func(m waitsites.Match) bool { return m.Adaptive }
-	for i := 0; i < len(t.samples); i++ {
+	i := sort.Search(len(t.samples), func(i int) bool { return t.samples[i].at >= w.outlier.Start })
+	for ; i < len(t.samples) && t.samples[i].at <= w.outlier.End; i++ {
 		at := t.segmentAt(t.samples[i].at)
 		if at >= len(t.segments) || t.segments[at].state != running || !w.sampledAt(&t.samples[i], spins) {
 			continue
