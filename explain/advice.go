@@ -124,7 +124,24 @@ func (w *walker) adviseRunning(a *advised) string {
 	if w.m.hasEnded(a.By.TID) {
 		return fmt.Sprintf("It was CPU time of %s, which has ended: see what such do with perf record -g -a.", a.By.Name)
 	}
+	if s := w.adviseSpinning(a); s != "" {
+		return s
+	}
 	return fmt.Sprintf("It is CPU time of %s: see what it does with perf record -g -t %d.", a.By.Name, threadID(a.By.TID))
+}
+
+// adviseSpinning: what spins in a function of the program may wait for another thread, and nothing
+// says for which one: only who ran all that time can be named, if that is one of the process.
+func (w *walker) adviseSpinning(a *advised) string {
+	t := w.m.tasks[a.By.TID]
+	if t == nil || a.Site.Of < 2 || !spinsByName(a.Site.Function) {
+		return ""
+	}
+	s := fmt.Sprintf("%s is in %s, which by its name waits for another thread and does not sleep: see what those do with perf record -g -a", a.By.Name, a.Site.Function)
+	if tid, _ := w.ranBeside(t, &spun{from: w.outlier.Start, to: w.outlier.End}, nil); a.own && tid != 0 && w.m.tasks[tid] != nil && w.m.tasks[tid].pid == t.pid {
+		s += fmt.Sprintf("; of its process, %s ran all that time", w.m.whoTask(tid).Name)
+	}
+	return s + "."
 }
 
 func (w *walker) advisePreempted(a *advised) string {
