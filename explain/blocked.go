@@ -269,7 +269,7 @@ func (w *walker) taskWake(t *task, p piece, full *segment, name string) piece {
 		return p
 	case w.m.kernelThread(waker):
 		w.kernelWake(&p, waker, t.tid)
-	case full.wake.signal:
+	case full.wake.signal && !(isChildWait(name) && w.m.ended(waker, full.wake.at)): // of a child, that is its end
 		p.wait = waitSignal
 	case isFileLock(name):
 		p.cause, p.wait, p.evidence = Locked, waitFileLock, byUnlock

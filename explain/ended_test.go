@@ -52,6 +52,34 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestSignalsOfChildren: a child whose end was waited for sends a signal with it; another signal
+// ends the wait itself.
+func TestSignalsOfChildren(t *testing.T) {
+	for _, c := range []struct {
+		call string
+		ends bool
+		says string
+	}{
+		{"wait4", true, "10.0 ms waiting for other 2"},
+		{"waitid", true, "10.0 ms waiting for other 2"},
+		{"wait4", false, "waiting for a signal of other 2"},
+		{"rt_sigsuspend", true, "waiting for a signal of other 2"},
+	} {
+		s := &script{}
+		s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(61)).notify(11000, other, forSignal)
+		if c.ends {
+			s.swap(11001, 1, other, 0, trace.Switch{PrevState: taskDead})
+		}
+		s.swap(11002, 0, 0, victim, sleeps(0))
+		names := caseNames
+		names.Syscall = func(int) string { return c.call }
+		r := explained(t, &s.list, []Outlier{{
+			Rule: "r", Track: "syscall", Start: 1_000_000, End: 11_000_000, TID: victim, Comm: "victim", Syscall: c.call,
+		}}, names).Outliers[0]
+		assert.Check(t, strings.Contains(r.Verdict, c.says), "%s, ends: %t: %s", c.call, c.ends, r.Verdict)
+	}
+}
+
 // TestLimitedInside: a call that has no time limit of its own waits by one, again and again, until
 // somebody ends that.
 func TestLimitedInside(t *testing.T) {

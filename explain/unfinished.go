@@ -30,7 +30,7 @@ func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) (_
 		p.why = "sleeping in " + name
 	case isFileLock(name):
 		w.unfinishedFileLock(&p, t, full)
-	case name == "wait4" || name == "waitid":
+	case isChildWait(name):
 		w.unfinishedChild(&p, t, name)
 	default:
 		w.expect(&p, t, full)
@@ -299,3 +299,6 @@ func (w *walker) askedFor(t *task, full *segment) (tid int) {
 	}
 	return 0
 }
+
+// isChildWait reports whether a system call waits for children.
+func isChildWait(name string) bool { return name == "wait4" || name == "waitid" }
