@@ -89,7 +89,7 @@ func run(ctx context.Context, o *options) error {
 				continue
 			}
 			if _, ok := t.(*perfetto); ok && !perfettoInstalled() {
-				fmt.Fprintln(os.Stderr, "Perfetto was not measured: it is not installed (apt-get install perfetto, from Debian 14 on).")
+				fmt.Fprintln(os.Stderr, "Perfetto was not measured: it is not installed (Debian sid has the package perfetto).")
 				continue
 			}
 			r, err := measure(ctx, o, load, t)
