@@ -134,10 +134,10 @@ func (w *walker) adviseRunning(a *advised) string {
 // says for which one: only who ran all that time can be named, if that is one of the process.
 func (w *walker) adviseSpinning(a *advised) string {
 	t := w.m.tasks[a.By.TID]
-	if t == nil || a.Site.Of < 2 || !spinsByName(a.Site.Function) {
-		return ""
+	if t == nil || a.Site.Of < 2 || !spinsByName(a.Site.Function) || !strings.Contains(strings.ToLower(a.Site.Function), "lock") {
+		return "" // a loop of another kind
 	}
-	s := fmt.Sprintf("%s is in %s, which by its name waits for another thread and does not sleep: see what those do with perf record -g -a", a.By.Name, a.Site.Function)
+	s := fmt.Sprintf("%s is in %s, which by its name waits for another thread's lock and does not sleep: see what those do with perf record -g -a", a.By.Name, a.Site.Function)
 	if tid, _ := w.ranBeside(t, &spun{from: w.outlier.Start, to: w.outlier.End}, nil); a.own && tid != 0 && w.m.tasks[tid] != nil && w.m.tasks[tid].pid == t.pid {
 		s += fmt.Sprintf("; of its process, %s ran all that time", w.m.whoTask(tid).Name)
 	}

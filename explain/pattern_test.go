@@ -275,7 +275,8 @@ var patternCases = []patternCase{
 
 	{name: "spins for a lock", trace: spinTrace(victim, 0), want: PreemptedHolder, advice: "If task 2 holds what it spins for, that waits behind task 40", sure: Guess, names: spinsIn("pthread_spin_lock")},
 	{name: "runs elsewhere", trace: spinTrace(victim, 0), want: "", advice: "CPU time of", names: spinsIn("compute")},
-	{name: "another process lost its CPU", trace: spinTrace(other, 0), want: "", advice: "victim 1 is in pthread_spin_lock, which by its name waits for another thread", names: spinsIn("pthread_spin_lock")},
+	{name: "runs in a loop", trace: spinTrace(other, 0), want: "", advice: "CPU time of", names: spinsIn("spin_until")},
+	{name: "another process lost its CPU", trace: spinTrace(other, 0), want: "", advice: "victim 1 is in pthread_spin_lock, which by its name waits for another thread's lock", names: spinsIn("pthread_spin_lock")},
 	{name: "another thread runs all that time", trace: func(s *script) {
 		spinTrace(victim, 0)(s)
 		s.list = slices.DeleteFunc(s.list, func(ev trace.Event) bool { // it is not preempted
@@ -283,7 +284,7 @@ var patternCases = []patternCase{
 			return ok && sw.NextTID == 40
 		})
 	}, want: "", advice: "perf record -g -a; of its process, task 2 ran all that time.", names: spinsIn("pthread_spin_lock")},
-	{name: "either of two may have it", trace: spinTrace(victim, 61), want: "", advice: "victim 1 is in pthread_spin_lock, which by its name waits for another thread", names: spinsIn("pthread_spin_lock")},
+	{name: "either of two may have it", trace: spinTrace(victim, 61), want: "", advice: "victim 1 is in pthread_spin_lock, which by its name waits for another thread's lock", names: spinsIn("pthread_spin_lock")},
 
 	{name: "Python", trace: interpreter(3, victim), want: InterpreterLock, end: 16500, user: []string{"take_gil+0x1 (python3.13)"}, advice: "multiprocessing", sure: Inferred,
 		names: func(n *Names) { n.Task = nil }},
