@@ -16,6 +16,18 @@ var spinNames = map[uint64]string{
 	120: "rwsem_spin_on_owner+0x3a", 121: "rwsem_down_write_slowpath+0x9c", 122: "osq_lock+0x40",
 }
 
+// spun explains a system call of the victim that took 10 ms, of samples in no order.
+func (s *script) spun(t *testing.T, call string) Result {
+	t.Helper()
+	s.swap(11500, 0, victim, 0, sleeps(0))
+	slices.SortStableFunc(s.list, func(a, b trace.Event) int { return int(a.Time) - int(b.Time) })
+	names := caseNames
+	names.Function = func(a uint64) string { return spinNames[a] }
+	return explained(t, &s.list, []Outlier{{
+		Rule: "r", Track: "syscall", Start: 1_000_000, End: 11_000_000, TID: victim, Comm: "victim", Syscall: call,
+	}}, names).Outliers[0]
+}
+
 // TestSpins: a task that spins for a lock is held up by who wakes it in the end, although it
 // has not slept; and a task that works, and is woken meanwhile, is held up by nobody.
 func TestSpins(t *testing.T) {
@@ -47,13 +59,7 @@ func TestSpins(t *testing.T) {
 			if c.woken {
 				s.wake(11000, 1, other, victim, 0)
 			}
-			s.swap(11500, 0, victim, 0, sleeps(0))
-			slices.SortStableFunc(s.list, func(a, b trace.Event) int { return int(a.Time) - int(b.Time) })
-			names := caseNames
-			names.Function = func(a uint64) string { return spinNames[a] }
-			r := explained(t, &s.list, []Outlier{{
-				Rule: "r", Track: "syscall", Start: 1_000_000, End: 11_000_000, TID: victim, Comm: "victim", Syscall: "futex",
-			}}, names).Outliers[0]
+			r := s.spun(t, "futex")
 			var locked int64
 			for i := range r.Parts {
 				if p := &r.Parts[i]; p.Cause == Locked {
@@ -112,13 +118,7 @@ func TestAdaptiveSpins(t *testing.T) {
 					swap(9001, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).wake(10999, 2, c.sleeps, victim, 0).
 					swap(10999, 0, 0, victim, sleeps(0)).add(11000, trace.LockEnd, 0, victim, trace.Lock{Lock: 5})
 			}
-			s.swap(11500, 0, victim, 0, sleeps(0))
-			slices.SortStableFunc(s.list, func(a, b trace.Event) int { return int(a.Time) - int(b.Time) })
-			names := caseNames
-			names.Function = func(a uint64) string { return spinNames[a] }
-			r := explained(t, &s.list, []Outlier{{
-				Rule: "r", Track: "syscall", Start: 1_000_000, End: 11_000_000, TID: victim, Comm: "victim", Syscall: "pwrite64",
-			}}, names).Outliers[0]
+			r := s.spun(t, "pwrite64")
 			var locked int64
 			for i := range r.Parts {
 				if p := &r.Parts[i]; p.Cause == Locked {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Victims that wait for other tasks of their machine, or for the clock. */
 #define _GNU_SOURCE
-#include "scenario.h"
+#include "two.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static uint64_t begin, until, released;
+static uint64_t until;
 
 /* ------------------------------------------------------------------- locks */
 
@@ -41,16 +41,7 @@ static void hold_asleep(struct actor *actor)
 
 static void futex_sleeper(void)
 {
-	struct actor holder = {.comm = "scn-holder", .cpu = other, .fifo = MIDDLE, .act = hold_asleep};
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = lock_victim};
-
-	begin = now() + 20 * MSEC;
-	start(&holder);
-	start(&victim);
-	join(&holder);
-	join(&victim);
-	truth.culprit = holder.tid;
-	truth.part = released - truth.start;
+	two("scn-holder", hold_asleep, lock_victim);
 }
 
 static void hold_working(struct actor *actor)
@@ -157,25 +148,15 @@ static void read_late(struct actor *actor)
 
 	(void)actor;
 	sleep_until(begin - MSEC);
-	spin_until(until);
+	spin_until(begin + LONG);
 	released = now();
 	need(read(ends[0], buf, sizeof(buf)) > 0, "read from a pipe");
 }
 
 static void pipe_full(void)
 {
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = fill_pipe};
-	struct actor reader = {.comm = "scn-reader", .cpu = other, .fifo = MIDDLE, .act = read_late};
-
 	need(pipe2(ends, O_CLOEXEC) == 0, "make a pipe");
-	begin = now() + 20 * MSEC;
-	until = begin + LONG;
-	start(&victim);
-	start(&reader);
-	join(&victim);
-	join(&reader);
-	truth.culprit = reader.tid;
-	truth.part = released - truth.start;
+	two("scn-reader", read_late, fill_pipe);
 }
 
 /* ------------------------------------------------------------------- child */
