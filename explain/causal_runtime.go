@@ -29,7 +29,8 @@ func (m *model) runtime(process int) bool {
 type habits struct {
 	epoll bool // for many
 	parks bool // to be handed work
-	naps  bool // by the clock
+	naps  int  // by the clock
+	waits int  // of any kind
 }
 
 func (m *model) habitsOf(tid int) habits {
@@ -44,10 +45,14 @@ func (m *model) habitsOf(tid int) habits {
 		if s.state != blocked {
 			continue
 		}
+		x.waits++
 		x.parks = x.parks || s.mayBeIdle()
 		if s.call >= 0 {
 			call := m.syscall(int(s.call))
-			x.epoll, x.naps = x.epoll || epollCalls[call], x.naps || isSleep(call)
+			x.epoll = x.epoll || epollCalls[call]
+			if isSleep(call) {
+				x.naps++
+			}
 		}
 	}
 	m.habits[tid] = x
@@ -55,10 +60,10 @@ func (m *model) habitsOf(tid int) habits {
 }
 
 // keeper reports whether a thread of a runtime looks after its others by the clock, as Go's sysmon
-// does: whom it wakes had work before.
+// does: whom it wakes had work before. Others nap now and then, before they take work from each other.
 func (m *model) keeper(tid int) bool {
 	x := m.habitsOf(tid)
-	return x.naps && !x.epoll
+	return 2*x.naps > x.waits && !x.epoll
 }
 
 // epollCalls are those with which the threads of a runtime wait for all of its files.

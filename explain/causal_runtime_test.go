@@ -59,6 +59,19 @@ func TestRuntime(t *testing.T) {
 	}{
 		{name: "a thread was at work meanwhile", turns: true, path: []string{"task server", "task alice"}, sure: Guess, trace: locked,
 			says: "whose thread worker 101 spent 8.7 ms waiting for alice"},
+		{name: "one that naps now and then", turns: true, path: []string{"task server", "task alice"}, sure: Guess, trace: func(k *talk) {
+			k.run(1000, clock)
+			k.rest(1010, clock, parked)
+			k.send(1100, server, clock)
+			k.rest(1110, clock, sleeps(230))
+			k.tick(1120, clock)
+			k.rest(1130, clock, parked)
+			k.send(2040, server, clock)
+			k.rest(2100, clock, trace.Switch{PrevState: 2, Call: 74})
+			k.tick(10700, alice)
+			k.send(10800, alice, clock)
+			ticks(k, 10900)
+		}, says: "waiting for alice"},
 		{name: "its threads do not take turns", path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{alice}, sure: Seen, trace: locked},
 		{name: "it was at work for a part of it", turns: true, path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{alice}, sure: Inferred, trace: func(k *talk) {
 			k.rest(2050, server, sleeps(epollWait))
