@@ -138,8 +138,11 @@ func (w *walker) adviseSpinning(a *advised) string {
 		return "" // a loop of another kind
 	}
 	s := fmt.Sprintf("%s is in %s, which by its name waits for another thread's lock and does not sleep: see what those do with perf record -g -a", a.By.Name, a.Site.Function)
-	if tid, _ := w.ranBeside(t, &spun{from: w.outlier.Start, to: w.outlier.End}, nil); a.own && tid != 0 && w.m.tasks[tid] != nil && w.m.tasks[tid].pid == t.pid {
-		s += fmt.Sprintf("; of its process, %s ran all that time", w.m.whoTask(tid).Name)
+	if a.own {
+		tid, _ := w.ranBeside(t, w.outlier.Start, w.outlier.End, nil)
+		if beside := w.m.tasks[tid]; tid != 0 && beside != nil && beside.pid == t.pid {
+			s += fmt.Sprintf("; of its process, %s ran all that time", w.m.whoTask(tid).Name)
+		}
 	}
 	return s + "."
 }

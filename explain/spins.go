@@ -132,7 +132,7 @@ func (w *walker) adaptive(t *task) (out []spun) {
 		case w.isCallOf(t) && w.outlier.End <= next:
 			s.to = max(s.to, w.outlier.End)
 		}
-		s.holder, s.evidence = w.ranBeside(t, &s, slept)
+		s.holder, s.evidence = w.ranBeside(t, s.from, s.to, slept)
 		if s.from < s.to {
 			out = append(out, s)
 		}
@@ -150,16 +150,16 @@ func (t *task) lockWaitSince(from, until uint64) *lockWait {
 }
 
 // ranBeside returns which task ran on another CPU while one spun: the owner of the lock that it
-// slept for at last, or the only one; 0: not known.
-func (w *walker) ranBeside(t *task, s *spun, slept *lockWait) (int, evidence) {
+// slept for at last (nil: it did not), or the only one; 0: not known.
+func (w *walker) ranBeside(t *task, from, to uint64, slept *lockWait) (int, evidence) {
 	ran := map[int]uint64{}
 	for _, c := range w.m.cpus {
-		split(c.runs, s.from, s.to, func(r *run, from, to uint64) { ran[r.tid] += to - from }, func(uint64, uint64) {})
+		split(c.runs, from, to, func(r *run, from, to uint64) { ran[r.tid] += to - from }, func(uint64, uint64) {})
 	}
 	delete(ran, 0)
 	delete(ran, t.tid)
 	for tid, ns := range ran {
-		if ns*10 < (s.to-s.from)*9 {
+		if ns*10 < (to-from)*9 {
 			delete(ran, tid)
 		}
 	}

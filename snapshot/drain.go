@@ -132,6 +132,7 @@ func (m *Manager) step() time.Duration {
 			if err := m.drainNow(min(need, now), release); err != nil {
 				return err
 			}
+			release = false
 			m.lookUpEarly(due) // while the rest is waited for
 		}
 		return m.drainTo(min(need, now), release)

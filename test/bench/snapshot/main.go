@@ -88,10 +88,6 @@ func run(ctx context.Context, o *options) error {
 			if !only.MatchString(t.title()) {
 				continue
 			}
-			if _, ok := t.(*perfetto); ok && !perfettoInstalled() {
-				fmt.Fprintln(os.Stderr, "Perfetto was not measured: it is not installed (Debian sid has the package perfetto).")
-				continue
-			}
 			r, err := measure(ctx, o, load, t)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", load, t.title(), err)
@@ -103,14 +99,18 @@ func run(ctx context.Context, o *options) error {
 }
 
 func (o *options) tools() []tool {
-	return []tool{
+	tools := []tool{
 		&daemon{name: "tailcam", program: o.tailcam},
 		&daemon{name: "tailcam, compress none", program: o.tailcam, args: []string{"--snapshots-compress", "none"}},
 		&daemon{name: "tailcam, boost 0s", program: o.tailcam, args: []string{"--snapshots-boost", "0s"}},
 		&daemon{name: "tailcam, rt_priority 10", program: o.tailcam, args: []string{"--snapshots-rt-priority", "10"}},
 		&perf{},
-		&perfetto{},
 	}
+	if perfettoInstalled() {
+		return append(tools, &perfetto{})
+	}
+	fmt.Fprintln(os.Stderr, "Perfetto is not measured: it is not installed (Debian sid has the package perfetto).")
+	return tools
 }
 
 // tool saves what came before an outlier.
