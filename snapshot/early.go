@@ -78,6 +78,7 @@ func (n *Names) merge(more *Names) {
 	n.Tasks = append(n.Tasks, more.Tasks...)
 	slices.SortStableFunc(n.Tasks, func(a, b NamedTask) int { return cmp.Compare(a.TID, b.TID) })
 	n.Tasks = slices.CompactFunc(n.Tasks, func(a, b NamedTask) bool { return a.TID == b.TID })
+	n.Sockets, n.Listeners = append(n.Sockets, more.Sockets...), append(n.Listeners, more.Listeners...)
 	n.Files = append(n.Files, more.Files...)
 	slices.SortStableFunc(n.Files, func(a, b trace.FileState) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.FD, b.FD))

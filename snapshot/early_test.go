@@ -34,6 +34,8 @@ func TestNamesAreLookedUpEarly(t *testing.T) {
 			}
 			n.Settings = map[string]string{"early": map[bool]string{true: "yes", false: "no"}[first]}
 			n.Limits = []CgroupLimits{{Cgroup: "/a"}}
+			n.Sockets = []ProcessSockets{{PID: refs.TIDs[0], Opened: 1}}
+			n.Listeners = []Listener{{TID: refs.TIDs[0], Port: 1}}
 			first = false
 			asked <- slices.Clone(refs.TIDs)
 			return n
@@ -64,6 +66,7 @@ func TestNamesAreLookedUpEarly(t *testing.T) {
 	}
 	assert.Check(t, is.DeepEqual(tids, []int{10, 15, 20, 30}))
 	assert.Check(t, n.Version == NamesVersion && len(n.Limits) == 1 && n.Settings["early"] == "no", "%+v", n)
+	assert.Check(t, len(n.Sockets) == 2 && len(n.Listeners) == 2, "of both lookups: %+v, %+v", n.Sockets, n.Listeners)
 }
 
 // Of a window that has ended before the first reading, names are looked up while the second one

@@ -200,8 +200,10 @@ func (m *Manager) fill(dir string, j *job, named func() *Names) error {
 	defer explained() // a panic does not leave it running beside the next snapshot's
 	var draft *trace.Draft
 	err = store.Run("write the trace", func() (err error) { // while names are looked up, and it is explained
-		draft, err = m.beginTrace(traceDir, t)
-		return err
+		if draft, err = m.beginTrace(traceDir, t); err != nil {
+			return err
+		}
+		return startSync(traceDir) // on a busy machine, what the kernel does for it waits for a CPU
 	})
 	if err != nil {
 		return err

@@ -31,16 +31,20 @@ func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, nam
 	}
 	done := make(chan answer, 1)
 	thread := make(chan int, 1)
+	ordinary := 0 // niceness
 	go func() {
-		// A thread's niceness cannot always be taken back: it ends with this goroutine.
 		runtime.LockOSThread()
 		tid := unix.Gettid()
-		end := d.explaining.begin(tid)
-		nice := niceLow
-		if canRaisePriority() {
-			nice = niceLowest
+		if n, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil {
+			ordinary = 20 - n // as getpriority(2) says
 		}
-		if !d.boost.Refresh() { // which raises this thread
+		end := d.explaining.begin(tid)
+		raised := d.boost.Refresh() // this thread, too
+		if !raised {
+			nice := niceLow
+			if canRaisePriority() {
+				nice = niceLowest
+			}
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // on failure it keeps the daemon's priority
 		}
 		thread <- tid
@@ -50,6 +54,11 @@ func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, nam
 			return err
 		})
 		end()
+		// Without its niceness, the thread goes on. The next snapshot would wait for a new one,
+		// which begins with ordinary priority.
+		if raised || unix.Setpriority(unix.PRIO_PROCESS, tid, ordinary) == nil {
+			runtime.UnlockOSThread()
+		}
 		done <- a
 	}()
 	tid := <-thread
@@ -61,12 +70,10 @@ func (d *daemon) explainInBackground(events *trace.Reader, m *snapshot.Meta, nam
 		case a := <-done:
 			return explanation(a.report, a.err)
 		case <-timer.C:
-			if d.boost.Refresh() {
-				break
-			}
-			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
+			d.explaining.setNice(tid, ordinary)
+			d.boost.Refresh()
 		case <-limit.C:
-			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceLowest)
+			d.explaining.setNice(tid, niceLowest)
 			return nil, fmt.Errorf("took longer than %s: try \"tailcam explain\"", explainLimit)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/watchdog"
 )
@@ -26,6 +28,15 @@ func (e *explaining) begin(tid int) (end func()) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.tid = 0
+	}
+}
+
+// setNice sets the niceness of a thread while it explains.
+func (e *explaining) setNice(tid, nice int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tid == tid {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // on failure it keeps what it has
 	}
 }
 

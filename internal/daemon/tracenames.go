@@ -25,14 +25,16 @@ const (
 	maxNamedTasks    = 8192
 	maxNamedFiles    = 16384
 	taskNamesTimeout = 2 * time.Second
-	// boostNamesTimeout is taskNamesTimeout on an overloaded machine, if the process is
-	// raised for a snapshot: it is not, for long.
-	boostNamesTimeout = 75 * time.Millisecond
-	rtNamesTimeout    = 200 * time.Millisecond // of command lines, for real-time snapshots
-
 	fileNamesTimeout = time.Second
 	socketsTimeout   = 200 * time.Millisecond
 	siblingsTimeout  = 50 * time.Millisecond
+	rtNamesTimeout   = 200 * time.Millisecond // of command lines, for real-time snapshots
+
+	// boostNamesTimeout is for all that is looked up on an overloaded machine, if the process
+	// is raised for a snapshot: it is not, for long. What comes last has leastTimeout at least.
+	boostNamesTimeout   = 75 * time.Millisecond
+	boostSocketsTimeout = 20 * time.Millisecond
+	leastTimeout        = 5 * time.Millisecond
 
 	maxKernelFrames = 32768
 	maxUserFrames   = 1024
@@ -41,13 +43,13 @@ const (
 
 // traceNames is snapshot.Options.Names. What cannot be found out stays a number.
 func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
-	limit := taskNamesTimeout
+	limit := calmly()
 	switch {
 	case d.cfg.Snapshots.RTPriority > 0:
 		d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
 	case d.boost.Overloaded():
 		d.promptUntil.Store(time.Now().UnixNano()) // helpers are not raised
-		limit, m.User, m.Callers = boostNamesTimeout, nil, nil
+		limit, m.User, m.Callers = raised(), nil, nil
 	default:
 		d.promptUntil.Store(math.MaxInt64)
 	}
@@ -56,6 +58,27 @@ func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
 		return nil
 	})
 	return n
+}
+
+// namesLimits is how long the lookups of a trace may take: those of tasks, of others, and of
+// sockets.
+type namesLimits struct {
+	tasks, sockets time.Duration
+	end            time.Time // of all; zero: each has its own limit only
+}
+
+func calmly() namesLimits { return namesLimits{tasks: taskNamesTimeout, sockets: socketsTimeout} }
+
+func raised() namesLimits {
+	return namesLimits{tasks: boostNamesTimeout, sockets: boostSocketsTimeout, end: time.Now().Add(boostNamesTimeout)}
+}
+
+// of is what is left of one limit.
+func (l *namesLimits) of(limit time.Duration) time.Duration {
+	if l.end.IsZero() {
+		return limit
+	}
+	return min(limit, max(time.Until(l.end), leastTimeout))
 }
 
 // promptCmdlines reads command lines until d.promptUntil and leaves out the rest.
@@ -94,14 +117,14 @@ func inOrder(first, all []int) []int {
 func lookUpNames(hosts *process.Table, code interface {
 	KernelNames([]uint64) ([]string, error)
 	User(pid int, addrs []uint64) symbols.Stack
-}, m trace.References, limit time.Duration, place func([]snapshot.NamedTask)) snapshot.Names {
+}, m trace.References, limit namesLimits, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
 	tids := inOrder(m.First, m.TIDs)
-	known := hosts.Tasks(tids[:min(len(tids), maxNamedTasks)], limit)
+	known := hosts.Tasks(tids[:min(len(tids), maxNamedTasks)], limit.tasks)
 	// Those that slept all the time, and have no event.
-	some := min(limit, siblingsTimeout)
-	asleep := slices.Concat(hosts.Children(known, m.First, some), hosts.Siblings(known, some))
-	n.Listeners = listeners(hosts, known, m.Listeners, min(limit, socketsTimeout))
+	asleep := hosts.Children(known, m.First, limit.of(siblingsTimeout))
+	asleep = append(asleep, hosts.Siblings(known, limit.of(siblingsTimeout))...)
+	n.Listeners = listeners(hosts, known, m.Listeners, limit.of(limit.sockets))
 	for _, l := range n.Listeners {
 		asleep = append(asleep, l.PID)
 	}
@@ -109,7 +132,7 @@ func lookUpNames(hosts *process.Table, code interface {
 	asleep = slices.DeleteFunc(slices.Compact(asleep), func(tid int) bool {
 		return slices.ContainsFunc(known, func(t process.Task) bool { return t.TID == tid })
 	})
-	known = append(known, hosts.Tasks(asleep, some)...)
+	known = append(known, hosts.Tasks(asleep, limit.of(siblingsTimeout))...)
 	for _, t := range known {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Session: t.Session, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
@@ -127,8 +150,8 @@ func lookUpNames(hosts *process.Table, code interface {
 		}
 	}
 	addSettings(&n, m.Scaled)
-	addSockets(&n, hosts, min(limit, socketsTimeout))
-	end := time.Now().Add(fileNamesTimeout)
+	addSockets(&n, hosts, m.First, limit.of(limit.sockets))
+	end := time.Now().Add(limit.of(fileNamesTimeout))
 	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {
 		if len(n.Files) > maxNamedFiles || time.Now().After(end) {
 			break
@@ -170,17 +193,21 @@ func listeners(hosts *process.Table, tasks []process.Task, of []trace.Listener, 
 	return slices.DeleteFunc(list, func(l snapshot.Listener) bool { return l.PID == 0 })
 }
 
-// addSockets tells which side of its connections each process of the trace is on, but for this
-// one: its hundreds of descriptors would take longest.
-func addSockets(n *snapshot.Names, hosts *process.Table, limit time.Duration) {
-	var pids []int
+// addSockets tells which side of its connections each process of the trace is on, those of the
+// tasks that matter most before others, but for this one: its hundreds of descriptors would take
+// longest.
+func addSockets(n *snapshot.Names, hosts *process.Table, first []int, limit time.Duration) {
+	var pids, early []int
 	for i := range n.Tasks {
 		if t := &n.Tasks[i]; !t.Kernel && !t.Exited && t.PID != ownProcess() {
 			pids = append(pids, t.PID)
+			if slices.Contains(first, t.TID) {
+				early = append(early, t.PID)
+			}
 		}
 	}
 	slices.Sort(pids)
-	for _, s := range hosts.Sockets(slices.Compact(pids), limit) {
+	for _, s := range hosts.Sockets(inOrder(early, pids), limit) {
 		x := snapshot.ProcessSockets{PID: s.PID, Listens: s.Listens, Accepted: s.Accepted, Opened: s.Opened, Partial: s.Partial}
 		for _, c := range s.Connections {
 			x.Connections = append(x.Connections, snapshot.Connection{Local: c.Local.String(), Remote: c.Remote.String(), Accepted: c.Accepted})

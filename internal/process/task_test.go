@@ -143,3 +143,38 @@ func TestExited(t *testing.T) {
 	_, err := forgetful.Identity(pid)
 	assert.Check(t, errors.Is(err, fs.ErrNotExist), "%v", err)
 }
+
+// TestCommandLineOfAThreadsProcess: who is in a hurry asks for command lines of many, and is not
+// kept by that of the process of a thread either.
+func TestCommandLineOfAThreadsProcess(t *testing.T) {
+	var asked []Started
+	table := New(&Options{
+		Cmdline: func(pid int, _ uint64) (string, error) {
+			t.Errorf("waits for the command line of %d", pid)
+			return "", nil
+		},
+		Cmdlines: func(of []Started) map[Started]string {
+			asked = append(asked, of...)
+			all := map[Started]string{}
+			for _, p := range of {
+				all[p] = "of " + strconv.Itoa(p.PID)
+			}
+			return all
+		},
+	})
+	defer table.Close()
+	tids, stop := make(chan int), make(chan struct{})
+	defer close(stop)
+	tid := os.Getpid()
+	for tid == os.Getpid() {
+		go func() {
+			runtime.LockOSThread() // ends with the goroutine
+			tids <- unix.Gettid()
+			<-stop
+		}()
+		tid = <-tids
+	}
+	list := table.Tasks([]int{tid}, time.Minute)
+	assert.Assert(t, len(list) == 1 && list[0].PID == os.Getpid(), "%+v", list)
+	assert.Check(t, list[0].Cmdline == "of "+strconv.Itoa(os.Getpid()), "%+v, asked for %v", list[0], asked)
+}

@@ -152,10 +152,15 @@ func (t *Table) identityHere(pid int, dir *os.File, now *state, cmdlines map[Sta
 	}
 	return t.renew(pid, *now, known, func(name string, limit int) ([]byte, error) {
 		if name == cmdlineFile {
-			if text, ok := cmdlines[Started{pid, now.start}]; ok {
-				return []byte(text), nil
+			of := Started{pid, now.start}
+			text, ok := cmdlines[of]
+			switch {
+			case now.kernel || !ok && t.opts.Cmdlines == nil:
+				return t.cmdline(pid, now.life, dir)
+			case !ok: // only a thread of it is among the tasks
+				text = t.opts.Cmdlines([]Started{of})[of]
 			}
-			return t.cmdline(pid, now.life, dir)
+			return []byte(text), nil
 		}
 		return ask(name, limit)
 	})

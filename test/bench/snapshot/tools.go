@@ -22,6 +22,8 @@ import (
 // most is how long a tool may take at all.
 const most = 30 * time.Second
 
+const readPriority = 50
+
 // child is a tool's process, and the names that appear in a directory.
 type child struct {
 	cmd   *exec.Cmd
@@ -60,8 +62,13 @@ func (c *child) begin(ctx context.Context, dir string, args ...string) error {
 	return c.cmd.Start()
 }
 
+// read notes when names appear, on a real-time thread: beside hackbench another one would
+// measure how long it waits for a CPU itself.
 func (c *child) read() {
 	defer close(c.names)
+	if err := snapshot.RealTime(readPriority); err != nil {
+		fmt.Fprintln(os.Stderr, "what is measured includes waits of the benchmark:", err)
+	}
 	in := bufio.NewReaderSize(c.watch, 1<<16)
 	for {
 		var head [unix.SizeofInotifyEvent]byte
