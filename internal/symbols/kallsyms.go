@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/puzpuzpuz/xsync/v3"
+
 	"github.com/tailcam/tailcam/internal/linux"
 )
 
@@ -55,10 +57,20 @@ type kernelTable struct {
 	mu   sync.Mutex // held while reading
 	last time.Time  // of the last reading
 	err  error      // of the last reading
+
+	// Addresses that a reading for their sake did not find, such as those of trampolines of BPF.
+	// A reading takes some 75 ms, for which a snapshot waits: it is not repeated for them until
+	// vainIntervals have gone by.
+	vain *xsync.MapOf[uint64, time.Time]
 }
 
+const (
+	vainIntervals = 20
+	maxVain       = 4096
+)
+
 func newKernelTable(path string, interval time.Duration) *kernelTable {
-	return &kernelTable{path: path, interval: interval}
+	return &kernelTable{path: path, interval: interval, vain: xsync.NewMapOf[uint64, time.Time]()}
 }
 
 func (k *kernelTable) frames(addrs []uint64) ([]string, *kernelSymbols, error) {
@@ -68,8 +80,11 @@ func (k *kernelTable) frames(addrs []uint64) ([]string, *kernelSymbols, error) {
 	if err != nil || len(addrs) == 0 {
 		return out, table, err
 	}
-	if slices.ContainsFunc(at, func(a uint64) bool { return !table.conclusive(a) }) {
-		table = k.refreshed(table)
+	for _, a := range at {
+		if !table.conclusive(a) && !k.inVain(a) {
+			table = k.refreshed(table, at)
+			break
+		}
 	}
 	table.describe(out, addrs, at)
 	return out, table, nil
@@ -94,17 +109,33 @@ func (k *kernelTable) current() (*kernelSymbols, error) {
 	return k.table.Load(), nil
 }
 
+// inVain reports whether the table has been read for an address lately, which was not in it.
+func (k *kernelTable) inVain(addr uint64) bool {
+	at, ok := k.vain.Load(addr)
+	return ok && time.Since(at) < vainIntervals*k.interval
+}
+
 // refreshed returns a table that is at most one interval old, or old while
-// somebody else reads.
-func (k *kernelTable) refreshed(old *kernelSymbols) *kernelSymbols {
+// somebody else reads. It notes which addresses are not in it.
+func (k *kernelTable) refreshed(old *kernelSymbols, at []uint64) *kernelSymbols {
 	if !k.mu.TryLock() {
 		return old
 	}
 	defer k.mu.Unlock()
-	if time.Since(k.last) >= k.interval {
-		_ = k.readLocked() // the old table stays
+	if time.Since(k.last) < k.interval {
+		return k.table.Load()
 	}
-	return k.table.Load()
+	_ = k.readLocked() // the old table stays
+	table := k.table.Load()
+	if k.vain.Size() > maxVain {
+		k.vain.Clear()
+	}
+	for _, a := range at {
+		if !table.conclusive(a) {
+			k.vain.Store(a, k.last)
+		}
+	}
+	return table
 }
 
 func (k *kernelTable) reload() error {

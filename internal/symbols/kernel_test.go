@@ -81,6 +81,40 @@ func TestKernelHidden(t *testing.T) {
 	assert.Assert(t, err == nil && reflect.DeepEqual(frames, want), "got %q, %v; want %q", frames, err, want)
 }
 
+// TestKernelInVain: for an address that a reading did not find, the table is not read again at
+// once, as a snapshot waits for that. For others it is, and for that one in the end.
+func TestKernelInVain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kallsyms")
+	k := newKernelTable(path, time.Hour)
+	const trampoline, late = 0xffffffffc2000000, 0xffffffffc1000000
+	ask := func(addr uint64, text string) string {
+		t.Helper()
+		assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
+		k.last = time.Now().Add(-2 * k.interval)
+		frames, _, err := k.frames([]uint64{addr})
+		assert.NilError(t, err)
+		return frames[0]
+	}
+	const unknown = "[unknown] 0xffffffffc2000000"
+	for range 2 { // the first time, the table has just been read for the first time
+		assert.Equal(t, ask(trampoline, someKallsyms), unknown)
+	}
+	first := someKallsyms + "ffffffffc2000000 t tramp\t[mod]\n"
+	assert.Equal(t, ask(trampoline, first), unknown, "the table was read again")
+	k.vain.Store(trampoline, time.Now().Add(-2*vainIntervals*k.interval))
+	assert.Equal(t, ask(trampoline, first), "tramp+0x0 [mod]")
+	assert.Equal(t, ask(late, first+"ffffffffc1000000 t late\t[mod]\n"), "late+0x0 [mod]")
+	many := make([]uint64, maxVain+1)
+	for i := range many {
+		many[i] = uint64(i)
+	}
+	for range 2 {
+		k.last = time.Now().Add(-2 * k.interval)
+		k.refreshed(k.table.Load(), many)
+	}
+	assert.Equal(t, k.vain.Size(), len(many), "those of before are forgotten")
+}
+
 func TestKernelReal(t *testing.T) {
 	needRoot(t, "/proc/kallsyms shows addresses only with CAP_SYSLOG")
 	text, err := os.ReadFile("/proc/kallsyms")
