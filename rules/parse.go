@@ -41,7 +41,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 		Pos:      r.position(n),
 		Priority: defaultPriority,
 		Stacks:   []Stack{KernelStack},
-		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
+		Snapshot: SnapshotPolicy{Enabled: true, Before: BeforeCover, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 	}
 	keys := r.mapping(n, "rule", ruleKeys)
 	if keys == nil {

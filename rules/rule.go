@@ -174,10 +174,14 @@ type Override struct {
 	Timeout   time.Duration // 0: the rule's
 }
 
+// BeforeCover is the SnapshotPolicy.Before of rules that do not say it: as long as each CPU's history
+// should be in any case, recorder.cover.
+const BeforeCover time.Duration = -1
+
 // SnapshotPolicy is the time window and the rate limit of a rule's snapshots.
 type SnapshotPolicy struct {
 	Enabled bool
-	Before  time.Duration // history kept before the entry; 0: all that the recorder holds
+	Before  time.Duration // history kept before the entry; 0: all that the recorder holds; BeforeCover
 	After   time.Duration // recorded after the exit
 	Every   time.Duration // at most one snapshot per …
 	Burst   int           // … after this many at once

@@ -49,7 +49,7 @@ func TestParseDefaults(t *testing.T) {
 	want := []Rule{{
 		Name: "w", Track: Wakeup, Threshold: 5 * time.Millisecond, Priority: 50,
 		Stacks:   []Stack{KernelStack},
-		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
+		Snapshot: SnapshotPolicy{Enabled: true, Before: BeforeCover, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 		Pos:      Position{"f.yaml", 2, 5},
 	}}
 	assert.Check(t, is.DeepEqual(want, got))
@@ -131,7 +131,7 @@ func TestParseEverything(t *testing.T) {
 				State: []State{Uninterruptible, OtherState}, Thread: []Thread{UserThread},
 				Syscall: []int{fsync, fdatasync, fsync32, fdatasync32},
 			},
-			Snapshot: SnapshotPolicy{After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
+			Snapshot: SnapshotPolicy{Before: BeforeCover, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 			Actions:  []Action{{Run: []string{"/bin/send"}, Timeout: 30 * time.Second, On: OnOutlier}},
 			Pos:      Position{"f.yaml", 30, 5},
 		},
@@ -141,7 +141,7 @@ func TestParseEverything(t *testing.T) {
 				Device: []string{"vda", "sd*"}, NotDevice: []string{"loop*"},
 				Op: []Op{Read, Write, Flush, Discard, Other},
 			},
-			Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
+			Snapshot: SnapshotPolicy{Enabled: true, Before: BeforeCover, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 			Pos:      Position{"f.yaml", 37, 5},
 		},
 	}

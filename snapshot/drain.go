@@ -341,7 +341,7 @@ func (m *Manager) collect(w *window) job {
 			first = min(first, max(from, records[0].Begin()))
 		}
 	}
-	if w.request.from > 0 {
+	if w.request.asked {
 		first = w.request.from
 	}
 	j.meta.Window = Window{

@@ -284,7 +284,7 @@ func TestTapeExpires(t *testing.T) {
 }
 
 func TestCoverage(t *testing.T) {
-	a := request{from: 500, to: 2000, outliers: []events.Outlier{*outlierAt("r", 1000, 1500)}}
+	a := request{from: 500, asked: true, to: 2000, outliers: []events.Outlier{*outlierAt("r", 1000, 1500)}}
 	clock := Clock{WallMinusMono: time.Hour}
 	for _, c := range []struct {
 		name          string
@@ -338,7 +338,7 @@ func TestUnbroken(t *testing.T) {
 		{"entry before all", request{to: 900, outliers: at(50)}, 0},
 		{"two entries: the first counts", request{to: 900, outliers: append(at(600), at(320)...)}, 300},
 		{"by hand", request{to: 900}, 500},
-		{"a window was asked for", request{from: 150, to: 900, outliers: at(600)}, 0},
+		{"a window was asked for", request{from: 150, asked: true, to: 900, outliers: at(600)}, 0},
 	} {
 		assert.Check(t, is.Equal(tc.a.contiguousFrom(stretches), tc.want), "%s: from", tc.what)
 	}

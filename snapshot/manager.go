@@ -41,6 +41,9 @@ type Options struct {
 	// RingRecords is the capacity of one CPU's ring in records; the manager keeps as
 	// many drained records. 0: unknown.
 	RingRecords int
+	// Cover is the history before outliers in snapshots of rules that do not say it
+	// (rules.BeforeCover); 0: all.
+	Cover time.Duration
 	// RecordsSince is when the recorder began, in CLOCK_MONOTONIC nanoseconds; 0: now.
 	RecordsSince uint64
 	// RTPriority, 1 to 99, runs the threads that read the recorder and write snapshots
@@ -133,6 +136,7 @@ type Manager struct {
 
 	turns   atomic.Uint64 // of loop
 	resized atomic.Int64  // RingRecords as of now
+	cover   atomic.Int64  // Cover as of now
 	writing operation
 
 	mu         sync.Mutex
@@ -194,6 +198,7 @@ func New(o Options) (*Manager, error) {
 		skipped: map[string]uint64{},
 	}
 	m.resized.Store(int64(o.RingRecords))
+	m.SetCover(o.Cover)
 	return m, nil
 }
 
@@ -203,6 +208,9 @@ func (m *Manager) Resize(records int) {
 	m.resized.Store(int64(records))
 	m.Release()
 }
+
+// SetCover changes Options.Cover for snapshots of further outliers.
+func (m *Manager) SetCover(cover time.Duration) { m.cover.Store(int64(cover)) }
 
 // Submit schedules a snapshot for an outlier with WantsSnapshot whose rule has
 // snapshots enabled. It returns the snapshot's id and sets o.Snapshot, or returns "" if
@@ -223,9 +231,13 @@ func (m *Manager) Submit(o *events.Outlier, r *rules.Rule) string {
 		m.release = true
 		return ""
 	}
-	after := max(r.Snapshot.After, minAfter)
-	from, to := uint64(0), max(o.EndMono+uint64(after), o.KeepUntil)
-	if b := uint64(max(r.Snapshot.Before, 0)); b > 0 && o.StartMono > b {
+	to := max(o.EndMono+uint64(max(r.Snapshot.After, minAfter)), o.KeepUntil)
+	before := r.Snapshot.Before
+	if before == rules.BeforeCover {
+		before = time.Duration(m.cover.Load())
+	}
+	from := uint64(0)
+	if b := uint64(max(before, 0)); b > 0 && o.StartMono > b {
 		from = o.StartMono - b
 	}
 	w := m.joinLocked(o.EndMono, to)
@@ -245,7 +257,7 @@ func (m *Manager) Submit(o *events.Outlier, r *rules.Rule) string {
 	o.Snapshot = &id
 	o.Suppressed += m.skipped[o.Rule]
 	delete(m.skipped, o.Rule)
-	w.add(*o, r, from, to)
+	w.add(*o, r, before, from, to)
 	return id
 }
 
@@ -298,8 +310,9 @@ func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window 
 	return w
 }
 
-func (w *window) add(o events.Outlier, r *rules.Rule, from, to uint64) {
+func (w *window) add(o events.Outlier, r *rules.Rule, before time.Duration, from, to uint64) {
 	w.request.outliers = append(w.request.outliers, o)
+	w.request.asked = w.request.asked || r.Snapshot.Before > 0
 	w.request.from = min(w.request.from, from)
 	w.request.to = max(w.request.to, to)
 	w.deadline = w.request.to
@@ -308,7 +321,9 @@ func (w *window) add(o events.Outlier, r *rules.Rule, from, to uint64) {
 			return
 		}
 	}
-	w.rules = append(w.rules, NewRuleJSON(r))
+	of := NewRuleJSON(r)
+	of.Snapshot.BeforeNS = before.Nanoseconds()
+	w.rules = append(w.rules, of)
 }
 
 func (m *Manager) notify() {

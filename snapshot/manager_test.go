@@ -13,6 +13,7 @@ import (
 	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -65,6 +66,50 @@ func TestOutlierToSnapshot(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "victim[11]              was woken and waited to run") {
 		t.Errorf("explain.txt: %v\n%s", err, text)
 	}
+}
+
+// TestHistoryBefore: a snapshot has the history that its rule asks for: as much as each CPU should
+// have, all, or another duration; only that is missed if there is less.
+func TestHistoryBefore(t *testing.T) {
+	rec := newMemRecorder(1000)
+	done, onDone := collecting()
+	m, _ := running(t, Options{
+		Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone, Cover: time.Hour,
+		RecordsSince: linux.Monotonic() - uint64(time.Hour),
+	})
+	old := linux.Monotonic()
+	rec.write(0, old)
+	for linux.Monotonic() < old+uint64(20*time.Millisecond) {
+		time.Sleep(time.Millisecond)
+	}
+	take := func(before time.Duration) *Meta {
+		t.Helper()
+		now := linux.Monotonic()
+		rec.write(0, now)
+		rec.outlier(now)
+		r := rule("wakeup", time.Millisecond)
+		r.Snapshot.Before = before
+		assert.Assert(t, m.Submit(outlierAt("wakeup", now-1, now), r) != "")
+		d := <-done
+		assert.NilError(t, d.Err)
+		return meta(t, d.Dir)
+	}
+	has := func(s *Meta) bool { return s.Records > 1 && s.Coverage[0].FromMonoNS <= old }
+
+	s := take(rules.BeforeCover)
+	assert.Check(t, has(s) && len(s.Notes) == 0 && s.Rules[0].Snapshot.BeforeNS == time.Hour.Nanoseconds(), "an hour of cover: %+v", s)
+	m.SetCover(10 * time.Millisecond)
+	s = take(rules.BeforeCover)
+	assert.Check(t, !has(s) && len(s.Notes) == 0 && s.Rules[0].Snapshot.BeforeNS == 10*time.Millisecond.Nanoseconds(), "10 ms of cover: %+v", s)
+	s = take(0)
+	assert.Check(t, has(s) && len(s.Notes) == 0 && s.Window.FromMonoNS == 0, "all: %+v", s)
+	s = take(time.Second)
+	assert.Check(t, has(s) && len(s.Notes) == 0, "1 s: %+v", s)
+	s = take(2 * time.Hour)
+	assert.Check(t, has(s) && strings.Contains(strings.Join(s.Notes, "\n"), "less than snapshot.before asks for"), "two hours: %+v", s)
+	m.SetCover(0)
+	s = take(rules.BeforeCover)
+	assert.Check(t, has(s) && len(s.Notes) == 0, "the rings have a size: %+v", s)
 }
 
 func TestOutliersJoin(t *testing.T) {

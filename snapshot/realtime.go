@@ -17,7 +17,7 @@ func RealTime(priority int) error {
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(priority), Flags: unix.SCHED_FLAG_RESET_ON_FORK,
 	}, 0)
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("set the priority of the snapshot thread to %d: %w (needs CAP_SYS_NICE and, under systemd, RestrictRealtime=no; or set snapshots.rt_priority: 0)", priority, err)
+		return fmt.Errorf("set the priority of the snapshot thread to %d: %w (needs CAP_SYS_NICE or, under systemd, LimitRTPRIO=%d; or set snapshots.rt_priority: 0)", priority, err, priority)
 	}
 	if err != nil {
 		return fmt.Errorf("set the priority of the snapshot thread to %d: %w (allowed are 1 to 99)", priority, err)

@@ -13,6 +13,7 @@ import (
 // CLOCK_MONOTONIC.
 type request struct {
 	from, to uint64 // from 0: everything recorded
+	asked    bool   // a rule says where it begins
 	outliers []events.Outlier
 }
 
@@ -44,11 +45,11 @@ func involved(outliers []events.Outlier) (tids []int) {
 	return tids
 }
 
-// contiguousFrom returns the start of the interval that holds the first entry, if the
-// request has no start: history before a gap, left by an earlier snapshot, explains
+// contiguousFrom returns the start of the interval that holds the first entry, if no start
+// was asked for: history before a gap, left by an earlier snapshot, explains
 // nothing. 0 means no limit.
 func (a *request) contiguousFrom(stretches []Gap) uint64 {
-	if a.from > 0 {
+	if a.asked {
 		return 0
 	}
 	entry := a.to
@@ -185,7 +186,7 @@ func (a *request) shortHistory(o *events.Outlier, cpus []CPUCoverage) string {
 
 // shortBefore returns a note if the recorder held less than snapshot.before.
 func (a *request) shortBefore(cpus []CPUCoverage) string {
-	if a.from == 0 {
+	if !a.asked {
 		return ""
 	}
 	var short []int

@@ -112,7 +112,7 @@ type HistogramJSON struct {
 // PolicyJSON is rules.SnapshotPolicy.
 type PolicyJSON struct {
 	Enabled  bool  `json:"enabled"`
-	BeforeNS int64 `json:"before_ns"` // 0: all that is recorded
+	BeforeNS int64 `json:"before_ns"` // 0: all that is recorded; -1 in what is not of a snapshot: recorder.cover
 	AfterNS  int64 `json:"after_ns"`
 	EveryNS  int64 `json:"every_ns"`
 	Burst    int   `json:"burst"`

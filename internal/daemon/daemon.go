@@ -358,6 +358,7 @@ func (d *daemon) openManager() (err error) {
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
 		Host:        snapshot.HostInfo{Name: d.host, Tailcam: version.String()},
 		RingRecords: d.recorder.Capacity(), RecordsSince: d.kernel.RecordsSince(),
+		Cover:       d.cfg.Recorder.Cover,
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		Boost:       d.boost,
 		Compress:    d.cfg.Snapshots.Compress == config.CompressZstd,

@@ -84,6 +84,7 @@ func (d *daemon) resizeRecorder(c *config.Config) error {
 		return err
 	}
 	d.ring = ring
+	d.manager.SetCover(c.Recorder.Cover)
 	return d.openRings()
 }
 

@@ -55,10 +55,13 @@ func (l *Load) Overloaded() bool {
 // niceZero is the value of RLIMIT_NICE that permits niceness 0 and no less (getrlimit(2)).
 const niceZero = 20
 
-// LimitNice takes from this process, and those that it starts, what RLIMIT_NICE permits
-// below niceness 0: systemd's LimitNICE= of a daemon holds for its children, too. It does
-// not change the niceness.
-func LimitNice() { LowerLimit(unix.RLIMIT_NICE, niceZero) }
+// LimitPriority takes from this process, and those that it starts, what RLIMIT_NICE permits below
+// niceness 0, and RLIMIT_RTPRIO at all: systemd's LimitNICE= and LimitRTPRIO= of a daemon hold for
+// its children, too. It does not change the priority.
+func LimitPriority() {
+	LowerLimit(unix.RLIMIT_NICE, niceZero)
+	LowerLimit(unix.RLIMIT_RTPRIO, 0)
+}
 
 // LowerLimit lowers a limit of this process (getrlimit(2)), the hard one, too, to at most
 // that much. It keeps an existing lower limit, which root could raise.

@@ -11,21 +11,22 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-func TestLimitNice(t *testing.T) {
-	const variable = "TAILCAM_TEST_LIMIT_NICE"
+func TestLimitPriority(t *testing.T) {
+	const variable = "TAILCAM_TEST_LIMIT_PRIORITY"
 	if os.Getenv(variable) == "" { // in a process of its own: it cannot be taken back
-		cmd := exec.Command(os.Args[0], "-test.run", "^TestLimitNice$")
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestLimitPriority$")
 		cmd.Env = append(os.Environ(), variable+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, strings.TrimSpace(string(out)))
 		}
 		return
 	}
-	_ = unix.Setrlimit(unix.RLIMIT_NICE, &unix.Rlimit{Cur: 40, Max: 40}) // as root: there is something to take
-	LimitNice()
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NICE, &l); err != nil || l.Max > niceZero || l.Cur > l.Max {
-		t.Errorf("%+v, %v", l, err)
+	for resource, most := range map[int]uint64{unix.RLIMIT_NICE: niceZero, unix.RLIMIT_RTPRIO: 0} {
+		_ = unix.Setrlimit(resource, &unix.Rlimit{Cur: 40, Max: 40}) // as root: there is something to take
+		LimitPriority()
+		var l unix.Rlimit
+		err := unix.Getrlimit(resource, &l)
+		assert.Check(t, err == nil && l.Max <= most && l.Cur <= l.Max, "limit %d: %+v, %v", resource, l, err)
 	}
 }
 

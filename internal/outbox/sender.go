@@ -74,7 +74,7 @@ const memory = 96 << 20
 // Main sends what is in a spool until standard input ends.
 func Main() int {
 	debug.SetMemoryLimit(memory)
-	linux.LimitNice()
+	linux.LimitPriority()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 10) // it has time
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')

@@ -40,7 +40,7 @@ const Files = 256
 
 // limitRest disables core dumps and writing files, and limits descriptors.
 func limitRest() error {
-	linux.LimitNice()
+	linux.LimitPriority()
 	for _, l := range []struct {
 		what  int
 		limit uint64

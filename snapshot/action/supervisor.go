@@ -71,7 +71,7 @@ func supervise(args []string, report *os.File) error {
 	if credential != nil {
 		linux.LowerLimit(unix.RLIMIT_NPROC, maxProcesses)
 	}
-	linux.LimitNice()
+	linux.LimitPriority()
 	restore := limits.limitData()
 	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
 	go o.listen()

@@ -157,7 +157,7 @@ func (d *daemon) start(ctx context.Context, dir string) error {
 		return err
 	}
 	args := append([]string{d.program, "run", "--rules", file, "--socket-path", socket, "--snapshots-dir", d.snaps,
-		"--snapshots-min-free", "0", "--snapshots-keep-count", "5", "--recorder-size", "2MiB", "--budget-cpu", "off"}, d.args...)
+		"--snapshots-min-free", "0", "--snapshots-keep-count", "5", "--budget-cpu", "off"}, d.args...)
 	if err := d.begin(ctx, d.snaps, args...); err != nil {
 		return fmt.Errorf("%w (make build)", err)
 	}

@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -39,6 +40,13 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(executorEnv) != "" {
 		executor()
+	}
+	if os.Getenv(boostEnv) != "" {
+		if err := boosted(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
 		os.Exit(inject.Main(os.Args[2:]))
