@@ -24,11 +24,16 @@ import (
 // nap20 is a nap of 20 ms, and naps the comm of the program that makes them.
 const nap20 = "20000"
 
-// TestPods: rules for pods follow pods of a real containerd as they come and go; the outliers
+// TestPods: rules for pods follow pods of a real runtime as they come and go; the outliers
 // of each have its names, from the first on, and snapshots after its end, too.
 func TestPods(t *testing.T) {
 	needRoot(t)
-	c := runtimes.StartContainerd(t)
+	t.Run("containerd", func(t *testing.T) { testPods(t, runtimes.StartContainerd(t)) })
+	t.Run("cri-o", func(t *testing.T) { testPods(t, runtimes.StartCRIO(t)) })
+}
+
+func testPods(t *testing.T, c *runtimes.CRI) {
+	t.Helper()
 	d := start(t, rulesFile(
 		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, namespace: shop, pod: 'web-*', not_container: proxy}",
 			"snapshot: {after: 10ms}"),
@@ -51,7 +56,7 @@ func TestPods(t *testing.T) {
 	eventually(t, "the pod's naps are told", func() bool { return complete("web") })
 	for i := range list {
 		at := list[i].Task
-		assert.Check(t, at.Pod == "web-1" && at.Namespace == "shop" && at.ContainerName == "app" && at.Runtime == "containerd" &&
+		assert.Check(t, at.Pod == "web-1" && at.Namespace == "shop" && at.ContainerName == "app" && at.Runtime == c.Name &&
 			at.Container == web.ID && at.PodUID == web.UID && at.Image == runtimes.Image && at.Workload["app.kubernetes.io/name"] == "shop" && len(at.Workload) == 1,
 			"%+v", at)
 	}
@@ -59,7 +64,7 @@ func TestPods(t *testing.T) {
 	for i := range list {
 		assert.Check(t, list[i].Task.PID == outside.Process.Pid && list[i].Task.Pod == "", "%+v", list[i].Task)
 	}
-	t.Logf("%d outliers of new pods were decided before containerd answered", d.status().loss("cgroup_gone", "web"))
+	t.Logf("%d outliers of new pods were decided before the runtime answered", d.status().loss("cgroup_gone", "web"))
 	for _, tt := range []struct{ socket, status, says string }{
 		{c.Socket, "ok", "their names are from cri:" + c.Socket}, {c.Socket + ".none", "warn", "containers.sockets"},
 	} {
