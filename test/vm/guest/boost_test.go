@@ -36,7 +36,7 @@ func TestBoostByLimits(t *testing.T) {
 	defer stop.Store(true)
 	for range spinners {
 		go func() {
-			for !stop.Load() { //nolint:revive // it is the load
+			for !stop.Load() {
 			}
 		}()
 	}
