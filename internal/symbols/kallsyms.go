@@ -125,7 +125,9 @@ func (k *kernelTable) refreshed(old *kernelSymbols, at []uint64) *kernelSymbols 
 	if time.Since(k.last) < k.interval {
 		return k.table.Load()
 	}
-	_ = k.readLocked() // the old table stays
+	if k.readLocked() != nil {
+		return k.table.Load() // the old one
+	}
 	table := k.table.Load()
 	if k.vain.Size() > maxVain {
 		k.vain.Clear()
