@@ -47,7 +47,7 @@ func TestCanRaisePriority(t *testing.T) {
 // A snapshot on an overloaded machine would wait for new ones.
 func TestExplainingKeepsThreads(t *testing.T) {
 	if !canRaisePriority() {
-		t.Skip("needs CAP_SYS_NICE: else they end")
+		t.Skip("to give a niceness back needs CAP_SYS_NICE")
 	}
 	seen := map[string]bool{}
 	threads := func() (list []string) {
