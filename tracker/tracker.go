@@ -463,7 +463,7 @@ func (t *Tracker) Reclaim() (int, error) {
 func (t *Tracker) Stop() error {
 	var err error
 	if t.calls != nil {
-		err = t.calls.Off()
+		err = t.calls.Stop()
 	}
 	err = errors.Join(err, t.Objects.Stop())
 	if t.reader != nil { // it stays: Read may be about to use it

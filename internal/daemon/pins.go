@@ -97,9 +97,14 @@ func (d *daemon) notePinError() {
 }
 
 // leaveKernel decides, at the end, whether the kernel side is left to the next daemon. A
-// stop that was asked for leaves nothing, unless the store's owner sees to that.
+// stop that was asked for leaves nothing, unless it is half of a restart.
 func (d *daemon) leaveKernel(cause error) {
-	d.kernel.Leave(!errors.Is(cause, context.Canceled) || d.pins != nil && d.pins.Lasting())
+	leave := !errors.Is(cause, context.Canceled)
+	if !leave && d.pins != nil && d.kernel.Pinned() && d.pins.Lasting() {
+		leave = true
+		d.log.Info("the kernel side is left to the next daemon")
+	}
+	d.kernel.Leave(leave)
 }
 
 // noteGap logs once what was found in the ring buffer of a kernel side that was taken

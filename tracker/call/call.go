@@ -100,6 +100,8 @@ type Set struct {
 	pass     sync.Mutex        // held while functions are attached, and guards what follows
 	ways     map[way]*ebpf.Map // of one program
 	programs []*ebpf.Program   // that jump
+	pinned   int               // ends of functions that are pinned
+	unpinned bool              // others are not
 
 	mu       sync.Mutex // guards what follows
 	wanted   kernel.CallFunctions
@@ -134,8 +136,8 @@ type Part struct {
 	Failed    map[string]error // that the kernel has refused, by function
 }
 
-// Load loads what works on the calls of the plan that k was loaded for. Nothing
-// is done if it has none.
+// Load loads what works on the calls of the plan that k was loaded for, and takes over the
+// functions that an earlier daemon has left attached. Nothing is done if it has none.
 func Load(k *kernel.Objects, types *btf.Spec) (*Set, error) {
 	s := &Set{
 		kernel: k, narrow: k, types: types, wake: make(chan struct{}, 1), ways: map[way]*ebpf.Map{},
@@ -146,6 +148,9 @@ func Load(k *kernel.Objects, types *btf.Spec) (*Set, error) {
 		if err := s.open(f.Proto); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
+	}
+	if err := s.resume(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -233,9 +238,8 @@ func (s *Set) load(proto string) error {
 	for _, e := range ends {
 		m := s.ways[way{proto, e.attach}]
 		if m == nil {
-			m, err = ebpf.NewMap(&ebpf.MapSpec{Name: e.program, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-			if err != nil {
-				return fmt.Errorf("make a table of programs: %w", err)
+			if m, err = s.kernel.CallTable(tableName(e, proto)); err != nil {
+				return err
 			}
 			s.ways[way{proto, e.attach}] = m
 		}
@@ -361,7 +365,8 @@ func (s *Set) attach(f kernel.CallFunction) error {
 	if err := s.open(f.Proto); err != nil {
 		return err
 	}
-	for _, e := range s.ends {
+	pin := s.pins()
+	for i, e := range s.ends {
 		p, err := kernel.LoadJump(f, e.attach, s.ways[way{f.Proto, e.attach}])
 		if err != nil {
 			return err
@@ -371,9 +376,18 @@ func (s *Set) attach(f kernel.CallFunction) error {
 		if err != nil {
 			return fmt.Errorf("attach to %s%s: %w", e.site, f.Name, err)
 		}
-		s.kernel.AddLink(kernel.Attachment{Program: e.program, Hook: e.site + f.Name, Link: l, Loaded: p, Slow: true})
+		if pin {
+			l = s.kernel.PinCall(pinName(f.Name, i), p, l)
+			s.pinned++
+		}
+		s.unpinned = s.unpinned || !pin
+		s.kernel.AddLink(e.attachment(f.Name, p, l))
 	}
 	return nil
+}
+
+func (e *end) attachment(function string, p *ebpf.Program, l link.Link) kernel.Attachment {
+	return kernel.Attachment{Program: e.program, Hook: e.site + function, Link: l, Loaded: p, Slow: true}
 }
 
 // Status returns how far attaching has come.
@@ -403,6 +417,7 @@ func (s *Set) Off() error {
 	s.mu.Unlock()
 	s.pass.Lock()
 	defer s.pass.Unlock()
+	s.kernel.KeepCalls(false)
 	var errs []error
 	for _, m := range s.ways {
 		if err := m.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -412,9 +427,17 @@ func (s *Set) Off() error {
 	return errors.Join(errs...)
 }
 
-// Close unloads the programs. What is attached must be detached before.
+// Stop is Off, unless the kernel side is left to the next daemon.
+func (s *Set) Stop() error {
+	if s.kernel.Leaves() {
+		return nil
+	}
+	return s.Off()
+}
+
+// Close unloads the programs. What is attached must be detached before, or left.
 func (s *Set) Close() error {
-	errs := []error{s.Off()}
+	errs := []error{s.Stop()}
 	s.pass.Lock()
 	defer s.pass.Unlock()
 	for _, p := range s.programs {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/tracker/kinds"
+	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // Attachment is one program on one hook.
@@ -164,6 +165,9 @@ func (o *Objects) Stop() error {
 	o.links.list, o.links.stopped = nil, true
 	errs := []error{o.stopHeartbeat()}
 	o.links.mu.Unlock()
+	if store := o.pinning.to(); store != nil && !o.Leaves() { // else the store's owner is the last who has them, and waits for the kernel
+		errs = append(errs, pins.Clear(store), store.Sync())
+	}
 	var slow []Attachment
 	for _, a := range slices.Backward(list) {
 		if a.Slow {
@@ -173,7 +177,7 @@ func (o *Objects) Stop() error {
 		errs = append(errs, o.endLink(a.Link))
 	}
 	done := make(chan error, 1)
-	go func() { done <- closeLinks(slow) }()
+	go func() { done <- o.endLinks(slow) }()
 	select {
 	case err := <-done:
 		errs = append(errs, err)
@@ -182,10 +186,10 @@ func (o *Objects) Stop() error {
 	return errors.Join(errs...)
 }
 
-func closeLinks(list []Attachment) error {
+func (o *Objects) endLinks(list []Attachment) error {
 	var errs []error
 	for _, a := range list {
-		errs = append(errs, a.Link.Close())
+		errs = append(errs, o.endLink(a.Link))
 	}
 	return errors.Join(errs...)
 }

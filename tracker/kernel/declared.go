@@ -4,13 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-
-	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // Hooks of declared pairs are pinned like those of the main object: a Jump and its link,
@@ -29,20 +25,13 @@ func (o *Objects) PinHook(name string, j *Jump, l link.Link) link.Link {
 	if store == nil {
 		return l
 	}
-	fd, err := linkFD(l)
-	if err == nil {
-		err = errors.Join(store.Put(programPin+jumpPin+declaredPin+name, j.Program.FD()),
-			store.Put(mapPin+jumpPin+declaredPin+name, j.table.FD()), store.Put(linkPin+declaredPin+name, fd))
-	}
+	name = declaredPin + name
+	err := errors.Join(store.Put(programPin+jumpPin+name, j.Program.FD()), store.Put(mapPin+jumpPin+name, j.table.FD()), putLink(store, name, l))
 	if err != nil {
 		o.unpin(fmt.Errorf("pin the hook of a declared pair: %w", err))
 		return l
 	}
 	return o.pinnedHook(name, l)
-}
-
-func (o *Objects) pinnedHook(name string, l link.Link) *pinnedLink {
-	return &pinnedLink{Link: l, pinning: &o.pinning, name: linkPin + declaredPin + name}
 }
 
 // UnpinHook removes the pins of a hook whose link was closed.
@@ -64,7 +53,7 @@ func (o *Objects) TakeHook(name string, runs ebpf.ProgramID) (*Jump, link.Link, 
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := o.takeLink(store, j, name)
+	l, err := o.takeLink(store, j.Program, declaredPin+name)
 	if err != nil {
 		return nil, nil, errors.Join(err, j.Close())
 	}
@@ -74,46 +63,10 @@ func (o *Objects) TakeHook(name string, runs ebpf.ProgramID) (*Jump, link.Link, 
 	return j, l, nil
 }
 
-// takeLink opens the pinned link of j.
-func (o *Objects) takeLink(store pins.Store, j *Jump, name string) (*pinnedLink, error) {
-	fd, err := store.Get(linkPin + declaredPin + name)
-	if err != nil {
-		return nil, err
-	}
-	l, err := link.NewFromFD(fd)
-	if err != nil {
-		return nil, err
-	}
-	if err := ofProgram(l, j.Program); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return o.pinnedHook(name, l), nil
-}
-
 // UnpinOthers removes the hooks of declared pairs that were left, and not taken over,
 // and reports whether there were any. They have ended when it returns.
 func (o *Objects) UnpinOthers(taken map[string]bool) (any bool, err error) {
-	store := o.pinning.to()
-	if store == nil {
-		return false, nil
-	}
-	names, err := store.Names()
-	if err != nil {
-		return false, err
-	}
-	var errs []error
-	for _, name := range names {
-		for _, kind := range []string{linkPin + declaredPin, programPin + jumpPin + declaredPin, mapPin + jumpPin + declaredPin} {
-			if hook, ok := strings.CutPrefix(name, kind); ok && !taken[hook] {
-				any = true
-				errs = append(errs, store.Remove(name))
-			}
-		}
-	}
-	if any {
-		time.Sleep(o.detachGrace())
-	}
-	return any, errors.Join(errs...)
+	return o.unpinOthers(declaredPin, taken)
 }
 
 // KeepPairs keeps what the next daemon needs to know of the declared pairs, when all

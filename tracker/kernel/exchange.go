@@ -85,12 +85,12 @@ func (o *Objects) exchange(n *build) error {
 
 // ofObjects reports whether a pin is one of those that Objects.objects lists.
 func ofObjects(name string) bool {
-	for _, other := range []string{programPin + jumpPin + declaredPin, mapPin + jumpPin + declaredPin, mapPin + segmentInfix} {
-		if strings.HasPrefix(name, other) {
+	for _, jump := range []string{programPin + jumpPin, mapPin + jumpPin} {
+		if hook, ok := strings.CutPrefix(name, jump); ok && besideMain(hook) {
 			return false
 		}
 	}
-	return strings.HasPrefix(name, mapPin) || strings.HasPrefix(name, programPin)
+	return strings.HasPrefix(name, programPin) || strings.HasPrefix(name, mapPin) && !strings.HasPrefix(name, mapPin+segmentInfix)
 }
 
 // exchangeHook has a hook that is pinned run its program among those, or detaches it.

@@ -25,8 +25,8 @@ import (
 
 // What is pinned, by name: maps and programs of the main object, what is attached to its
 // hooks (the program of a Jump and its table, and the link), and three maps that only
-// daemons use: these, and pins.Complete, a loadedRecord. Of declared pairs: see declaredPin.
-// Functions of system calls are not: they end with the process.
+// daemons use: these, and pins.Complete, a loadedRecord. Of declared pairs see declaredPin, of
+// functions of system calls callPin.
 const (
 	mapPin     = "map-"
 	programPin = "prog-"
@@ -87,6 +87,8 @@ type pinning struct {
 	since uint64                // loadedRecord.Attached
 	put   map[string]descriptor // what is pinned, but links, segments and pins.Complete
 
+	callsTaken bool // all functions of system calls that were attached
+
 	mu      sync.Mutex // guards what follows
 	store   pins.Store
 	problem error // why nothing is pinned, although store was given
@@ -127,6 +129,9 @@ func (o *Objects) RecordsSince() uint64 {
 // Leave decides whether Stop and Close leave what is pinned to the next daemon, attached,
 // or remove it.
 func (o *Objects) Leave(leave bool) { o.pinning.leave.Store(leave) }
+
+// Leaves reports whether Stop and Close leave something.
+func (o *Objects) Leaves() bool { return o.Pinned() && o.pinning.leave.Load() }
 
 // KeptRing returns the size of the rings of a kernel side that could be taken over, if it
 // was chosen for the same reason; 0: there is none.

@@ -218,7 +218,7 @@ func (o *Objects) onlyWanted(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	for _, name := range names {
-		if program, ok := strings.CutPrefix(name, linkPin); ok && spec.Programs[program] == nil && !strings.HasPrefix(program, declaredPin) {
+		if program, ok := strings.CutPrefix(name, linkPin); ok && spec.Programs[program] == nil && !besideMain(program) {
 			return fmt.Errorf("configuration or rules do without its program %s", program)
 		}
 	}
@@ -445,10 +445,10 @@ func ofProgram(l link.Link, p *ebpf.Program) error {
 }
 
 // forgetUnseen empties the pending tables of work whose exit nobody may have seen: of
-// trackers that miss a hook, and of system calls whose functions were attached to. Under
-// o.links.mu.
+// trackers that miss a hook, and of system calls unless all functions that were attached to were
+// taken over. Under o.links.mu.
 func (o *Objects) forgetUnseen(seen *Plan, missing bool) error {
-	if o.Plan().callsByFunction() {
+	if o.Plan().callsByFunction() && !o.pinning.callsTaken {
 		delete(seen.Tracks, rules.Syscall)
 	}
 	err := o.clearTables(seen)

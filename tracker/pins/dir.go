@@ -179,6 +179,9 @@ func (d *dir) Names() ([]string, error) {
 // Lasting implements Store: nobody but tailcam looks after a directory.
 func (d *dir) Lasting() bool { return false }
 
+// Sync implements Store: the kernel lets go of them by itself.
+func (d *dir) Sync() error { return nil }
+
 // String implements Store.
 func (d *dir) String() string { return d.path }
 

@@ -16,9 +16,12 @@ type Store interface {
 	Remove(name string) error
 	// Names lists what is kept.
 	Names() ([]string, error)
-	// Lasting reports whether what is kept also survives a stop that was asked for: who
-	// owns the store then removes it, or restarts the daemon.
+	// Lasting reports, during a stop that was asked for, whether what is kept is for the next
+	// daemon: the stop is half of a restart.
 	Lasting() bool
+	// Sync returns when what was removed is held by nobody on the store's behalf, or an error
+	// if that takes too long: who closes it then detaches it, and not the store's owner.
+	Sync() error
 	// String is where the objects are, for messages.
 	String() string
 	// Close ends the use of the store. What it keeps stays.

@@ -131,8 +131,12 @@ func (s *systemd) Names() ([]string, error) {
 	return slices.Sorted(maps.Keys(s.files)), nil
 }
 
-// Lasting implements Store: systemd knows whether the service is stopped or restarted.
-func (s *systemd) Lasting() bool { return true }
+// Lasting implements Store. In doubt, systemd sees to it when the service has stopped, but
+// process 1 may then have to wait until the kernel has detached all of it.
+func (s *systemd) Lasting() bool {
+	again, err := restarts(s.manager.Name)
+	return again || err != nil
+}
 
 // String implements Store.
 func (s *systemd) String() string { return "systemd" }

@@ -404,4 +404,5 @@ func TestUnitPins(t *testing.T) {
 	s.Systemctl("stop")
 	held.gone(t)
 	complete(t, h.snaps)
+	assert.Check(t, d.log.count("the kernel side is left to the next daemon") == 1, "only the restart leaves something")
 }
