@@ -295,12 +295,13 @@ static __noinline void brought_in(struct pagecache_key *key, u64 from, u64 to)
 /*
  * A part of a read is there: as many pages as were found at once. The last one it asks for
  * stays the same until the end, as filemap_read() and filemap_splice_read() go on from the
- * next. What is past the end of the file is not asked for.
+ * next. What is past the end of the file is not asked for. A part that ends before a folio that is
+ * not read yet is not told of (filemap_get_pages() after EAGAIN, 7.x): all since the last one was read.
  */
 SEC("tp_btf/mm_filemap_get_pages")
 int BPF_PROG(mm_filemap_get_pages, struct address_space *mapping, unsigned long index, unsigned long last)
 {
-	u64 calls = task_reads(bpf_get_current_task_btf()), id, end;
+	u64 calls = task_reads(bpf_get_current_task_btf()), id, end, from = index;
 	struct pagecache_counts *c;
 	struct pagecache_key key;
 	struct thread *t;
@@ -321,12 +322,14 @@ int BPF_PROG(mm_filemap_get_pages, struct address_space *mapping, unsigned long 
 	id = file_id(&key);
 	if (t->read_mapping != id || t->read_last != last || t->read_index >= index || t->read_calls != calls)
 		count(&c->lookups, end - index);
+	else
+		from = t->read_index;
 	t->read_mapping = id;
 	t->read_index = index;
 	t->read_last = last;
 	t->read_calls = calls;
 	t->added_mapping = 0;
-	count(&c->first, first_asked(&key, id, index, end));
+	count(&c->first, first_asked(&key, id, from, end));
 	return 0;
 }
 
