@@ -257,7 +257,7 @@ var waits = []areaSites{
 		{Functions: []string{"cpus_read_lock", "percpu_down_write", "percpu_rwsem_wait", "__percpu_down_read"}, Words: "for a lock of all CPUs, as for CPU hotplug or cgroups", general: true, lock: true},
 		{Functions: []string{"_cpu_down", "_cpu_up", "cpuhp_kick_ap", "takedown_cpu"}, Words: "taking a CPU online or offline"},
 		{Functions: []string{"static_key_slow_inc", "static_key_enable", "static_key_slow_dec", "jump_label_lock", "static_key_disable"}, Words: "changing code of the kernel, one at a time", general: true},
-		{Functions: []string{"text_poke_bp_batch", "text_poke_bp", "smp_text_poke_single"}, Words: "changing code of the kernel on all CPUs"},
+		{Functions: []string{"text_poke_bp_batch", "text_poke_bp", "smp_text_poke_single", "aarch64_insn_patch_text"}, Words: "changing code of the kernel on all CPUs"},
 		{Functions: []string{"percpu_ref_switch_to_atomic_sync"}, Words: "until nobody counts references per CPU any more"},
 	}},
 	{Area{Name: "cgroups"}, []Site{

@@ -54,11 +54,13 @@ func TestInterrupts(t *testing.T) {
 	t.Run("starved", func(t *testing.T) { testStarved(t, outliers) })
 	counters, err := kernel.Counters()
 	assert.NilError(t, err)
-	for _, track := range []rules.Track{rules.IRQ, rules.Softirq} {
+	// The kernel skips a program that another task is in on the same CPU: real-time ones since 7.0
+	// are preempted there.
+	missed := kernel.Missed()
+	for track, end := range map[rules.Track]string{rules.IRQ: "irq_handler_exit", rules.Softirq: "softirq_exit"} {
 		k := counters.Trackers[track]
-		if t.Logf("%s: %+v", track, k); k.Seen == 0 || k.TableFull+k.Replaced > 0 {
-			t.Errorf("%s: %+v", track, k)
-		}
+		t.Logf("%s: %+v, missed: %v", track, k, missed)
+		assert.Check(t, k.Seen > 0 && k.TableFull == 0 && uint64(k.Replaced) <= missed[end], "%s: %+v, missed: %v", track, k, missed)
 	}
 }
 
