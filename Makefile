@@ -168,6 +168,10 @@ e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd u
 soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted for, nothing grows; needs root (TIMES=3: as many bursts every ten seconds)
 	SOAK=$(or $(TIME),1h) SOAK_TIMES=$(TIMES) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
 
+.PHONY: soak-hours
+soak-hours: deps-vm ## six hours of an emulated machine, whose clock jumps while it idles, in less than one
+	$(GO) run ./test/vm -kernels 6.12-idle -run '^TestHours$$' -timeout 8h -v
+
 .PHONY: triggers
 triggers: deps-test ## N=10000 triggers while the target of uploads is down, and a third of them while it and the daemon end at random: each is sent once, or counted; needs root
 	TRIGGERS=$(or $(N),10000) $(GO) test -count=1 -v -timeout 0 -run '^TestTriggers(WhileTheTargetIsDown|AcrossRestarts)$$' ./test/e2e/daemon
