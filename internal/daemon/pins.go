@@ -100,9 +100,14 @@ func (d *daemon) notePinError() {
 // stop that was asked for leaves nothing, unless it is half of a restart.
 func (d *daemon) leaveKernel(cause error) {
 	leave := !errors.Is(cause, context.Canceled)
-	if !leave && d.pins != nil && d.kernel.Pinned() && d.pins.Lasting() {
-		leave = true
-		d.log.Info("the kernel side is left to the next daemon")
+	if !leave && d.pins != nil && d.kernel.Pinned() {
+		var err error
+		if leave, err = d.pins.Lasting(); err != nil {
+			d.log.Warn("this stop may be half of a restart", zap.Error(err))
+		}
+		if leave {
+			d.log.Info("the kernel side is left to the next daemon")
+		}
 	}
 	d.kernel.Leave(leave)
 }

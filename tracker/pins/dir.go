@@ -177,7 +177,7 @@ func (d *dir) Names() ([]string, error) {
 }
 
 // Lasting implements Store: nobody but tailcam looks after a directory.
-func (d *dir) Lasting() bool { return false }
+func (d *dir) Lasting() (bool, error) { return false, nil }
 
 // Sync implements Store: the kernel lets go of them by itself.
 func (d *dir) Sync() error { return nil }

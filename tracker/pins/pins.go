@@ -17,8 +17,8 @@ type Store interface {
 	// Names lists what is kept.
 	Names() ([]string, error)
 	// Lasting reports, during a stop that was asked for, whether what is kept is for the next
-	// daemon: the stop is half of a restart.
-	Lasting() bool
+	// daemon: the stop is half of a restart. An error is why that is not known.
+	Lasting() (bool, error)
 	// Sync returns when what was removed is held by nobody on the store's behalf, or an error
 	// if that takes too long: who closes it then detaches it, and not the store's owner.
 	Sync() error

@@ -2,6 +2,7 @@ package pins
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 )
 
 // managerTime is how long systemd may take to answer.
-const managerTime = time.Second
+const managerTime = 2 * time.Second
 
 // restarts asks systemd whether the stop of this service, which has been told to end, is one half of
 // a restart. Both come as the same signal. The manager's own socket, beside that for notifications,
@@ -30,6 +31,9 @@ func restarts(notifySocket string) (bool, error) {
 		return false, fmt.Errorf("reach systemd: %w", err)
 	}
 	const manager, get = "org.freedesktop.systemd1", "org.freedesktop.DBus.Properties.Get"
+	// What it reads together with the end of the authentication, systemd 252 leaves until more comes.
+	for !answers(ctx, conn.Object(manager, "/org/freedesktop/systemd1")) && ctx.Err() == nil {
+	}
 	var unit dbus.ObjectPath
 	err = conn.Object(manager, "/org/freedesktop/systemd1").CallWithContext(ctx, manager+".Manager.GetUnitByPID", 0, uint32(os.Getpid())).Store(&unit)
 	if err != nil {
@@ -52,8 +56,15 @@ func restarts(notifySocket string) (bool, error) {
 	return kind != "stop", nil
 }
 
+// answers reports whether systemd answers at once.
+func answers(ctx context.Context, o dbus.BusObject) bool {
+	ctx, cancel := context.WithTimeout(ctx, managerTime/10)
+	defer cancel()
+	return o.CallWithContext(ctx, "org.freedesktop.DBus.Peer.Ping", 0).Err == nil
+}
+
 // Sync implements Store: systemd closes its end of a pipe when it has read all that was sent before
-// (sd_notify_barrier(3), 246). An earlier one is waited for in vain.
+// (sd_notify_barrier(3), 246). What was removed is closed then, or if that takes too long.
 func (s *systemd) Sync() error {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -62,20 +73,32 @@ func (s *systemd) Sync() error {
 	defer unix.Close(ends[0])
 	s.mu.Lock()
 	err := s.notify(ends[1], "BARRIER=1")
+	removed := s.removed
+	s.removed = nil
 	s.mu.Unlock()
 	_ = unix.Close(ends[1]) // systemd has its own
+	if err == nil {
+		err = hungUp(ends[0])
+	}
+	for _, f := range removed {
+		_ = f.Close() // nothing is written to it
+	}
 	if err != nil {
 		return fmt.Errorf("wait for systemd: %w", err)
 	}
+	return nil
+}
+
+// hungUp waits until nobody has the other end of a pipe.
+func hungUp(fd int) error {
 	for end := time.Now().Add(managerTime); ; {
-		left := time.Until(end)
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(ends[0])}}, max(0, int(left.Milliseconds())))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd)}}, max(0, int(time.Until(end).Milliseconds())))
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return fmt.Errorf("wait for systemd: %w", err)
+			return err
 		case n == 0:
-			return fmt.Errorf("systemd has not read what it was sent within %s", managerTime)
+			return fmt.Errorf("it has not read what it was sent within %s", managerTime)
 		default:
 			return nil
 		}

@@ -29,6 +29,9 @@ type systemd struct {
 	mu    sync.Mutex
 	conn  *net.UnixConn
 	files map[string]*os.File // of what is kept
+	// removed are those that systemd may have yet. The kernel detaches what its last holder
+	// closes, which is slow and nothing for process 1: see Sync.
+	removed []*os.File
 
 	manager *net.UnixAddr
 }
@@ -121,7 +124,10 @@ func (s *systemd) Remove(name string) error {
 		return fmt.Errorf("take %s from systemd: %w", name, err)
 	}
 	delete(s.files, name)
-	return f.Close()
+	if s.removed = append(s.removed, f); len(s.removed) == 1 {
+		go func() { _ = s.Sync() }() // what it closes in vain, systemd closes
+	}
+	return nil
 }
 
 // Names implements Store.
@@ -133,9 +139,9 @@ func (s *systemd) Names() ([]string, error) {
 
 // Lasting implements Store. In doubt, systemd sees to it when the service has stopped, but
 // process 1 may then have to wait until the kernel has detached all of it.
-func (s *systemd) Lasting() bool {
+func (s *systemd) Lasting() (bool, error) {
 	again, err := restarts(s.manager.Name)
-	return again || err != nil
+	return again || err != nil, err
 }
 
 // String implements Store.
@@ -149,6 +155,10 @@ func (s *systemd) Close() error {
 	for _, f := range s.files {
 		errs = append(errs, f.Close())
 	}
+	for _, f := range s.removed {
+		errs = append(errs, f.Close())
+	}
+	s.removed = nil
 	s.files = map[string]*os.File{}
 	return errors.Join(errs...)
 }

@@ -119,6 +119,7 @@ func (s *succession) told(n *asleep, last *asleep) bool {
 // the next one has no rule for them.
 func TestTakeoverCalls(t *testing.T) {
 	inGuest(t)
+	needFunctions(t)
 	mount := t.TempDir()
 	assert.NilError(t, unix.Mount("bpf", mount, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	t.Cleanup(func() { assert.Check(t, unix.Unmount(mount, 0)) })
