@@ -9,7 +9,7 @@ var works = []areaSites{
 		{Functions: []string{"free_pgtables", "free_pgd_range"}, Words: "freeing page tables", general: true},
 		{Functions: []string{"tlb_finish_mmu", "tlb_flush_mmu", "free_pages_and_swap_cache", "release_pages", "folios_put_refs"}, Words: "freeing pages", general: true},
 		{Functions: []string{"clear_huge_page", "folio_zero_user", "do_huge_pmd_anonymous_page"}, Words: "clearing a huge page at its first use", Advice: "Transparent huge pages are cleared 2 MiB at a time: /sys/kernel/mm/transparent_hugepage/enabled."},
-		{Functions: []string{"do_anonymous_page", "clear_page_erms", "clear_page_rep", "clear_page_orig"}, Words: "clearing memory at its first use"},
+		{Functions: []string{"do_anonymous_page", "clear_page_erms", "clear_page_rep", "clear_page_orig", "clear_page", "__pi_clear_page"}, Words: "clearing memory at its first use"},
 		{Functions: []string{"do_wp_page", "wp_page_copy"}, Words: "copying pages that it shared with a fork (copy on write)"},
 		{Functions: []string{"change_protection", "mprotect_fixup"}, Words: "changing the protection of memory"},
 		{Functions: []string{"populate_vma_page_range", "__mm_populate"}, Words: "faulting in memory at once (mlock, MAP_POPULATE)"},
