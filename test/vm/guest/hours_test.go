@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,11 +36,13 @@ type holding map[string]int
 // each latency is told, limited or counted as lost, and what the daemon holds has not grown.
 func TestHours(t *testing.T) {
 	inGuest(t)
+	assert.NilError(t, loopbackUp())
 	if !strings.HasSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-idle") {
 		t.Skip("the clock of this guest does not jump while it idles")
 	}
 	const minutes = 6 * 60
-	d := startDaemon(t, "rules:"+hoursRules, "--rules", "../../../configs/rules.d", "--budget-softirqs", "off", "--snapshots-keep-count", "20")
+	d := startDaemon(t, "rules:"+hoursRules, "--rules", "../../../configs/rules.d", "--budget-softirqs", "off", "--snapshots-keep-count", "20",
+		"--metrics-listen", hoursMetrics)
 	injected := map[string]int{}
 	round := func(rule string, uid, n, threads int) {
 		t.Helper()
@@ -76,15 +80,20 @@ func TestHours(t *testing.T) {
 		assert.Check(t, r.Outliers+r.Limited+r.Lost == uint64(want), "%s: %d injected, %+v", rule, want, r)
 	}
 	t.Logf("after %v: %d snapshots are kept; the least that was held, by quarter: %v", time.Since(begin).Round(time.Second), s.Snapshots.Count, quarters)
-	for what, slack := range (holding{"KiB resident": 24 << 10, "descriptors": 16, "threads": 8}) {
+	for what, slack := range (holding{"KiB resident": 24 << 10, "KiB of heap": 16 << 10, "goroutines": 16, "descriptors": 16, "threads": 8}) {
 		before := max(quarters[0][what], quarters[1][what], quarters[2][what])
 		assert.Check(t, quarters[3][what] <= before+slack, "%s: %v", what, quarters)
 	}
 }
 
+// hoursMetrics is where the daemon's metrics are.
+const hoursMetrics = "127.0.0.1:9464"
+
+var heldNumber = regexp.MustCompile(`(?m)^(go_memstats_heap_alloc_bytes|go_goroutines) (\S+)$`)
+
 var statusNumber = regexp.MustCompile(`(?m)^(VmRSS|Threads):\s+(\d+)`)
 
-// holds asks the kernel, which costs the daemon nothing.
+// holds asks the kernel and the daemon.
 func holds(t *testing.T, pid int) holding {
 	t.Helper()
 	proc := fmt.Sprintf("/proc/%d", pid)
@@ -98,5 +107,18 @@ func holds(t *testing.T, pid int) holding {
 		assert.NilError(t, err)
 		of[string(m[1])] = n
 	}
-	return holding{"KiB resident": of["VmRSS"], "threads": of["Threads"], "descriptors": len(files)}
+	reply, err := http.Get("http://" + hoursMetrics + "/metrics")
+	assert.NilError(t, err)
+	defer reply.Body.Close()
+	text, err = io.ReadAll(reply.Body)
+	assert.NilError(t, err)
+	for _, m := range heldNumber.FindAllSubmatch(text, -1) {
+		n, err := strconv.ParseFloat(string(m[2]), 64)
+		assert.NilError(t, err)
+		of[string(m[1])] = int(n)
+	}
+	return holding{
+		"KiB resident": of["VmRSS"], "threads": of["Threads"], "descriptors": len(files),
+		"KiB of heap": of["go_memstats_heap_alloc_bytes"] >> 10, "goroutines": of["go_goroutines"],
+	}
 }

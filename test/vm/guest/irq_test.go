@@ -60,7 +60,7 @@ func TestInterrupts(t *testing.T) {
 	for track, end := range map[rules.Track]string{rules.IRQ: "irq_handler_exit", rules.Softirq: "softirq_exit"} {
 		k := counters.Trackers[track]
 		t.Logf("%s: %+v, missed: %v", track, k, missed)
-		assert.Check(t, k.Seen > 0 && k.TableFull == 0 && uint64(k.Replaced) <= missed[end], "%s: %+v, missed: %v", track, k, missed)
+		assert.Check(t, k.Seen > 0 && k.TableFull == 0 && k.Replaced <= missed[end], "%s: %+v, missed: %v", track, k, missed)
 	}
 }
 
