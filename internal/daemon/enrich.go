@@ -99,6 +99,7 @@ func (d *daemon) unwind(o *events.Outlier) {
 	m := u.Memory.Wait(copyTimeout)
 	t.Base, t.Memory = m.Base, m.Data
 	s := d.symbols.UserStack(t)
+	u.Memory.Forget() // the outlier is remembered
 	o.Enrichment.Learn(func(o *events.Outlier) {
 		o.Raw.User = s.Addrs
 		o.Stacks.Approximate, o.Stacks.UserMissing = s.Approximate, s.Missing

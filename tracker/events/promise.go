@@ -8,8 +8,10 @@ import (
 // Promise is something that the kernel side sends after an outlier. Its methods may be
 // called from any goroutine.
 type Promise[T any] struct {
-	once  sync.Once
-	done  chan struct{}
+	once sync.Once
+	done chan struct{}
+
+	mu    sync.Mutex // guards what follows
 	value T
 }
 
@@ -30,7 +32,9 @@ func (p *Promise[T]) IsKnown() bool {
 // counts.
 func (p *Promise[T]) Fill(v T) {
 	p.once.Do(func() {
+		p.mu.Lock()
 		p.value = v
+		p.mu.Unlock()
 		close(p.done)
 	})
 }
@@ -44,8 +48,22 @@ func (p *Promise[T]) Wait(limit time.Duration) (v T) {
 	defer timer.Stop()
 	select {
 	case <-p.done:
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		return p.value
 	case <-timer.C:
 		return v
 	}
+}
+
+// Forget drops the value, which may be large: Wait returns the zero value from here on. p may be nil.
+func (p *Promise[T]) Forget() {
+	if p == nil {
+		return
+	}
+	var none T
+	p.Fill(none)
+	p.mu.Lock()
+	p.value = none
+	p.mu.Unlock()
 }
