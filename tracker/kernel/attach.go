@@ -161,11 +161,11 @@ const stopTime = 300 * time.Millisecond
 // at the end of the process, in the kernel; it must do nothing by then.
 func (o *Objects) Stop() error {
 	o.links.mu.Lock()
-	list := slices.Clone(o.links.list)
+	list, first := slices.Clone(o.links.list), !o.links.stopped
 	o.links.list, o.links.stopped = nil, true
 	errs := []error{o.stopHeartbeat()}
 	o.links.mu.Unlock()
-	if store := o.pinning.to(); store != nil && !o.Leaves() { // else the store's owner is the last who has them, and waits for the kernel
+	if store := o.pinning.to(); store != nil && first && !o.Leaves() { // else the store's owner is the last who has them, and waits for the kernel
 		errs = append(errs, pins.Clear(store), store.Sync())
 	}
 	var slow []Attachment

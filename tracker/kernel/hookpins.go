@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -81,7 +82,7 @@ func (o *Objects) unpinOthers(kind string, taken map[string]bool) (any bool, err
 func openProgram(store pins.Store, name string) (*ebpf.Program, error) {
 	fd, err := store.Get(programPin + name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNotPinned, err)
 	}
 	return ebpf.NewProgramFromFD(fd)
 }

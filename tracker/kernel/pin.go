@@ -334,12 +334,8 @@ func (o *Objects) attachHook(h *kinds.Hook, j *Jump) (Attachment, error) {
 	if err != nil || store == nil {
 		return a, err
 	}
-	fd, err := linkFD(a.Link)
-	if err == nil {
-		err = store.Put(linkPin+h.Program, fd)
-	}
-	if err == nil { // else who takes over attaches it again, as if it had been shed
-		a.Link = &pinnedLink{Link: a.Link, pinning: &o.pinning, name: linkPin + h.Program}
+	if err := putLink(store, h.Program, a.Link); err == nil { // else who takes over attaches it again, as if it had been shed
+		a.Link = o.pinnedHook(h.Program, a.Link)
 	}
 	return a, nil
 }

@@ -309,11 +309,7 @@ func (o *Objects) checkHooks() error {
 
 // openJump opens a pinned Jump.
 func openJump(store pins.Store, name string) (*Jump, error) {
-	fd, err := store.Get(programPin + jumpPin + name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotPinned, err)
-	}
-	program, err := ebpf.NewProgramFromFD(fd)
+	program, err := openProgram(store, jumpPin+name)
 	if err != nil {
 		return nil, err
 	}
@@ -419,7 +415,7 @@ func (o *Objects) takeLinks(seen *Plan) (missing bool, err error) {
 		if err != nil {
 			return missing, fmt.Errorf("take over the hook %s: %w", h.Site(), err)
 		}
-		a := Attachment{Program: h.Program, Hook: h.Site(), Link: &pinnedLink{Link: l, pinning: p, name: linkPin + h.Program}, Loaded: j.Program}
+		a := Attachment{Program: h.Program, Hook: h.Site(), Link: o.pinnedHook(h.Program, l), Loaded: j.Program}
 		o.links.list = append(o.links.list, a)
 		if err := ofProgram(l, j.Program); err != nil {
 			return missing, fmt.Errorf("take over the hook %s: %w", h.Site(), err)

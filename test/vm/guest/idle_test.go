@@ -16,14 +16,20 @@ import (
 	"github.com/tailcam/tailcam/test/support/inject"
 )
 
+// needIdle skips where minutes of nothing take minutes.
+func needIdle(t *testing.T) {
+	t.Helper()
+	if !strings.HasSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-idle") {
+		t.Skip("the clock of this guest does not jump while it idles")
+	}
+}
+
 // TestIdle keeps the promise that the shipped rules are silent on an idle
 // machine: minutes of nothing make no outlier and no snapshot. After that one
 // latency proves that the daemon was not deaf.
 func TestIdle(t *testing.T) {
 	inGuest(t)
-	if !strings.HasSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-idle") {
-		t.Skip("the clock of this guest does not jump while it idles")
-	}
+	needIdle(t)
 	const idle = 4 * time.Minute
 	dir := t.TempDir()
 	socket, snaps := filepath.Join(dir, "s.sock"), filepath.Join(dir, "snaps")
