@@ -31,10 +31,12 @@ var works = []areaSites{
 	{Area{Name: "page tables of other CPUs, where the processor does not see to them", Marker: "do_syscall_64"}, []Site{
 		{Functions: []string{"flush_tlb_mm_range", "flush_tlb_kernel_range", "arch_tlbbatch_flush", "native_flush_tlb_multi"}, Words: "until other CPUs have forgotten old page tables (TLB shootdown)"},
 	}},
+	{Area{Name: "mutexes and semaphores, where they do not inherit priority (real-time)", Marker: "__mutex_lock_slowpath"}, []Site{
+		{Functions: []string{"rwsem_spin_on_owner", "mutex_spin_on_owner"}, Words: "spinning for a mutex or semaphore of the kernel", Adaptive: true},
+	}},
 	{Area{Name: "locks and other CPUs"}, []Site{
 		{Functions: []string{"native_queued_spin_lock_slowpath", "queued_spin_lock_slowpath", "queued_write_lock_slowpath", "queued_read_lock_slowpath"}, Words: "spinning for a lock of the kernel"},
 		{Functions: []string{"osq_lock"}, Words: "in line to spin for a mutex or semaphore of the kernel"},
-		{Functions: []string{"rwsem_spin_on_owner", "mutex_spin_on_owner"}, Words: "spinning for a mutex or semaphore of the kernel", Adaptive: true},
 		{Functions: []string{"rt_mutex_slowlock_block", "rtmutex_spin_on_owner", "rt_mutex_wait_proxy_lock"}, Words: "spinning for a priority-inheriting mutex whose holder runs", Spins: true},
 		{Functions: []string{"smp_call_function_many_cond", "smp_call_function_single", "generic_exec_single"}, Words: "until other CPUs have answered an interrupt"},
 		{Functions: []string{"multi_cpu_stop"}, Words: "stopped with all CPUs for a change of the kernel"},
