@@ -2037,9 +2037,11 @@ const (
 
 // enum scratch_index, tracker.h.
 const (
-	ScratchTick    = 10
-	ScratchSoftirq = 11
-	Scratches      = 12
+	ScratchTick     = 10
+	ScratchSoftirq  = 11
+	ScratchWorkWait = 12
+	ScratchRaise    = 13
+	Scratches       = 14
 )
 
 // enum call_scratches, tracker.h.

@@ -528,6 +528,8 @@ var goConstants = map[string]uint64{
 	"TRACKERS":                        uint64(Trackers),
 	"SCRATCH_TICK":                    uint64(ScratchTick),
 	"SCRATCH_SOFTIRQ":                 uint64(ScratchSoftirq),
+	"SCRATCH_WORK_WAIT":               uint64(ScratchWorkWait),
+	"SCRATCH_RAISE":                   uint64(ScratchRaise),
 	"SCRATCHES":                       uint64(Scratches),
 	"CALL_SCRATCHES":                  uint64(CallScratches),
 	"TASK_COMM_LEN":                   uint64(TaskCommLen),

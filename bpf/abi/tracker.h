@@ -20,10 +20,15 @@ enum tracker_kind {
 	TRACKERS = 10,
 };
 
-/* Where outliers are made, of a CPU: one a tracker, as their contexts may interrupt each other. */
+/*
+ * Where outliers are made, of a CPU: one a tracker, as their contexts may interrupt each other, and
+ * one more where programs of a tracker may preempt each other (see tailcam.bpf.c).
+ */
 enum scratch_index {
 	SCRATCH_TICK = TRACKERS,
-	SCRATCH_SOFTIRQ, /* workqueue: of work that runs in softirqs, on top of others */
+	SCRATCH_SOFTIRQ,   /* workqueue: of work that runs in softirqs, on top of others */
+	SCRATCH_WORK_WAIT, /* workqueue: of waits */
+	SCRATCH_RAISE,	   /* softirq: of waits */
 	SCRATCHES,
 };
 

@@ -305,10 +305,10 @@ static __always_inline void histogram_facts_in(struct scratch *s, u32 tracker, u
 	s->facts.cpu = cpu;
 }
 
-/* The tracker's scratch of this CPU, cleared; NULL: no rule of it has a histogram. */
-static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32 *needs)
+/* Scratch number n of this CPU, cleared; NULL: no rule of the tracker has a histogram. */
+static __always_inline struct scratch *histogram_facts_at(u32 n, u32 tracker, u32 cpu, u32 *needs)
 {
-	u32 index = cpu * SCRATCHES + tracker;
+	u32 index = cpu * SCRATCHES + n;
 	struct scratch *s;
 
 	if (!histogram_rules_of(tracker))
@@ -317,6 +317,12 @@ static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32
 	if (s)
 		histogram_facts_in(s, tracker, cpu, needs);
 	return s;
+}
+
+/* The same of the tracker's scratch. */
+static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32 *needs)
+{
+	return histogram_facts_at(tracker, tracker, cpu, needs);
 }
 
 /* The facts of a task. */

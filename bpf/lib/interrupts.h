@@ -111,6 +111,14 @@ static __always_inline struct interrupt_slot *interrupt_find(struct interrupt_sl
 	return NULL;
 }
 
+/* What is in slot has ended, and the kernel has skipped the program that tells (see tailcam.bpf.c). */
+static __always_inline void interrupt_skipped(struct interrupt_slot *slot, u32 tracker, struct cpu_state *counters)
+{
+	if (counters)
+		__sync_fetch_and_add(&counters->replaced[tracker], 1);
+	slot->start_ns = 0;
+}
+
 /* A softirq begins in slot: notes whose handler may have raised it. */
 static __always_inline void softirq_raised_by(struct interrupt_slots *mine, struct interrupt_slot *slot, u64 now)
 {

@@ -285,6 +285,23 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 	request_forget(index, slot);
 }
 
+/* The request is complete, and the kernel has skipped the program that tells (see tailcam.bpf.c). */
+static __always_inline void block_skipped(struct request *rq, u32 bytes, struct cpu_state *me)
+{
+	struct request_slot *slot;
+	int index;
+
+	if (bytes < rq->__data_len)
+		return;
+	index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
+	slot = index < 0 ? NULL : request_slot_at(index);
+	if (!slot)
+		return;
+	if (me)
+		__sync_fetch_and_add(&me->replaced[TRACK_BLOCK], 1);
+	request_forget(index, slot);
+}
+
 /* ----------------------------------------------------------------- timeouts */
 
 static __always_inline void request_scan(struct tick_walk *w, u32 index)

@@ -87,12 +87,18 @@ static __always_inline void irq_exit(void *ctx, u32 irq, struct irqaction *actio
 
 /* ------------------------------------------------------------------ softirq */
 
+/* Number of the scratch: the start of a softirq may preempt the end of another, or the other way round. */
+static __always_inline u32 softirq_scratch(u32 phase)
+{
+	return phase == PHASE_RUN ? TRACK_SOFTIRQ : SCRATCH_RAISE;
+}
+
 /* The floor is passed. */
 static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u64 timed_out, u64 now)
 {
 	u32 vector = vector_phase >> 1, phase = vector_phase & 1;
 	u32 cpu = bpf_get_smp_processor_id();
-	struct scratch *s = outlier_init(TRACK_SOFTIRQ, cpu, start, now);
+	struct scratch *s = outlier_init_in(softirq_scratch(phase), TRACK_SOFTIRQ, cpu, start, now);
 	struct irq_extra *extra;
 
 	if (!s)
@@ -122,7 +128,7 @@ static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, stru
 	if (me)
 		me->seen[TRACK_SOFTIRQ]++;
 	histogram_delay(TRACK_SOFTIRQ, cpu, now - start, ALONE);
-	s = histogram_facts(TRACK_SOFTIRQ, cpu, &needs);
+	s = histogram_facts_at(softirq_scratch(phase), TRACK_SOFTIRQ, cpu, &needs);
 	if (s) {
 		histogram_task(&s->facts, current, needs);
 		s->facts.vector = 1 << vector;

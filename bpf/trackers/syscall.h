@@ -294,6 +294,19 @@ static __always_inline void syscall_exit(void *ctx, struct task_struct *current,
 		syscall_outlier(ctx, current, was, ret, entry_cpu, start, timed_out, now, cpu);
 }
 
+/* Whatever call current was in has ended, and the kernel has skipped the program that tells (see tailcam.bpf.c). */
+static __always_inline void syscall_skipped(struct task_struct *current, struct cpu_state *me)
+{
+	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
+	struct call_slot *slot = index < 0 ? NULL : call_slot_at(index);
+
+	if (!slot)
+		return;
+	if (me)
+		__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
+	call_forget(index, slot);
+}
+
 /* ----------------------------------------------------------------- timeouts */
 
 /* As task_seed, of a task that is in a system call. */

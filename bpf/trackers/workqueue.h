@@ -123,7 +123,18 @@ static __always_inline void outlier_work(struct scratch *s, struct work_slot *sl
 	__builtin_memcpy(s->out.waker_comm, slot->comm, TASK_COMM_LEN);
 }
 
-/* The floor is passed; current is the worker, if there is one. A softirq may interrupt another work item's exit. */
+/*
+ * Number of the scratch. A softirq may interrupt another work item's exit, and the start of a work
+ * item may preempt the end of another, or the other way round.
+ */
+static __always_inline u32 work_scratch(u64 key, bool worker)
+{
+	if (!worker)
+		return SCRATCH_SOFTIRQ;
+	return (key & 1) == PHASE_RUN ? TRACK_WORKQUEUE : SCRATCH_WORK_WAIT;
+}
+
+/* The floor is passed; current is the worker, if there is one. */
 static __noinline int work_outlier(struct work_slot *slot, u64 key, u64 now)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -135,7 +146,7 @@ static __noinline int work_outlier(struct work_slot *slot, u64 key, u64 now)
 	if (!slot)
 		return 0;
 	start = slot->start_ns;
-	s = outlier_init_in(worker ? TRACK_WORKQUEUE : SCRATCH_SOFTIRQ, TRACK_WORKQUEUE, cpu, start, now);
+	s = outlier_init_in(work_scratch(key, worker), TRACK_WORKQUEUE, cpu, start, now);
 	if (!s)
 		return 0;
 	s->timed_out = deadline_take(&slot->start_ns, &slot->deadline);
@@ -157,7 +168,7 @@ static __always_inline void work_histogram(struct work_slot *slot, u64 key, u32 
 	histogram_delay(TRACK_WORKQUEUE, cpu, delay, SHARED);
 	if (!is_worker(current))
 		return; /* its scratch may be in use below */
-	s = histogram_facts(TRACK_WORKQUEUE, cpu, &needs);
+	s = histogram_facts_at(work_scratch(key, true), TRACK_WORKQUEUE, cpu, &needs);
 	if (!s)
 		return;
 	histogram_task(&s->facts, current, needs);
@@ -234,24 +245,46 @@ static __always_inline void work_started(struct work_struct *work)
 	work_release(index, wait);
 }
 
+/* The slot of an item's run that current ends; NULL: none is known. */
+static __always_inline struct work_slot *work_run(u64 key, int *index)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct work_slot *slot = work_find(key, index);
+
+	/* Another item at the same address, whose memory this one's function has freed, may run since. */
+	if (!slot || slot->worker_tid != (is_worker(current) ? current->pid : 0))
+		return NULL;
+	return slot;
+}
+
 static __always_inline void work_ended(struct work_struct *work)
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_state *me = this_cpu(cpu);
-	struct task_struct *current = bpf_get_current_task_btf();
 	u64 key = work_key(work, PHASE_RUN);
 	struct work_slot *slot;
 	int index;
 
-	slot = work_find(key, &index);
+	slot = work_run(key, &index);
 	if (!slot)
-		return;
-	/* Another item at the same address, whose memory this one's function has freed, may run since. */
-	if (slot->worker_tid != (is_worker(current) ? current->pid : 0))
 		return;
 	if (slot->start_ns)
 		work_exit(slot, key, cpu, me, now);
+	work_release(index, slot);
+}
+
+/* The same, where the kernel has skipped the program that tells (see tailcam.bpf.c). */
+static __always_inline void work_skipped(struct work_struct *work, struct cpu_state *me)
+{
+	struct work_slot *slot;
+	int index;
+
+	slot = work_run(work_key(work, PHASE_RUN), &index);
+	if (!slot)
+		return;
+	if (me)
+		__sync_fetch_and_add(&me->replaced[TRACK_WORKQUEUE], 1);
 	work_release(index, slot);
 }
 

@@ -185,7 +185,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	for _, n := range c.Missed {
 		missed += n
 	}
-	add("program_missed", "", "", missed, "the kernel skipped a BPF program that interrupted itself")
+	add("program_missed", "", "", missed, "the kernel skipped a BPF program that would have interrupted itself, or that another task was preempted in")
 	add("message_lost", "", "", c.Messages, "user stacks, progress stacks or requests did not fit the ring buffer: raise outliers.buffer")
 	add("switch_unseen", "", "", c.Unseen, "this kernel skipped tracepoints of context switches or wake-ups; their outliers were missed")
 	add("run_stack_broken", "", "", c.RunBroken, "stacks of tasks that ran for long have their innermost frame alone, or are missing: this kernel unwinds otherwise")

@@ -14,15 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/bpf/abi"
@@ -51,33 +48,6 @@ func endsOf(preempted bool) []end {
 		return append(slices.Clone(ends[:1]), ends...)
 	}
 	return ends
-}
-
-// preempts reports whether tasks are preempted in programs: on real-time kernels, and on those whose
-// model is full. A kernel that can change its model (PREEMPT_DYNAMIC) says which in a file of
-// debugfs, such as "none voluntary (full) lazy"; where that cannot be read, it is what the command
-// line asks for. With lazy it happens rarely: only real-time tasks preempt there at once.
-func preempts(version, models, commandLine string) bool {
-	switch {
-	case strings.Contains(version, "PREEMPT_RT"):
-		return true
-	case !strings.Contains(version, "PREEMPT_DYNAMIC"):
-		return strings.Contains(version, "PREEMPT")
-	case models != "":
-		return strings.Contains(models, "(full)")
-	}
-	return slices.Contains(strings.Fields(commandLine), "preempt=full")
-}
-
-// preemptsHere asks the running kernel.
-func preemptsHere() (bool, error) {
-	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil {
-		return false, fmt.Errorf("ask for the kind of kernel: %w", err)
-	}
-	models, _ := os.ReadFile("/sys/kernel/debug/sched/preempt") // of which there may be none
-	commandLine, _ := os.ReadFile("/proc/cmdline")
-	return preempts(unix.ByteSliceToString(uts.Version[:]), string(models), string(commandLine)), nil
 }
 
 // way is where programs of one type of function, at one end, jump to.
@@ -160,11 +130,11 @@ func (s *Set) prepare() error {
 	if s.spec != nil {
 		return nil
 	}
-	preempted, err := preemptsHere()
+	preemption, err := kernel.PreemptionHere()
 	if err != nil {
 		return err
 	}
-	s.ends = endsOf(preempted)
+	s.ends = endsOf(preemption.Functions)
 	spec, err := bpf.LoadCall()
 	if err != nil {
 		return fmt.Errorf("read the embedded BPF object: %w", err)

@@ -146,11 +146,22 @@ func (o *Objects) Missed() map[string]uint64 {
 	o.links.mu.Unlock()
 	missed := map[string]uint64{}
 	for _, a := range list {
+		if h := kinds.HookOf(a.Program); h != nil && h.Skipped != "" {
+			continue // it has nothing to tell of its own
+		}
 		if s, err := a.Loaded.Stats(); err == nil && s.RecursionMisses > 0 {
 			missed[a.Program] = s.RecursionMisses
 		}
 	}
 	return missed
+}
+
+// ProgramsMissed sums up Missed.
+func (o *Objects) ProgramsMissed() (sum uint64) {
+	for _, n := range o.Missed() {
+		sum += n
+	}
+	return sum
 }
 
 // stopTime is how long Stop waits for what is slow to detach.

@@ -29,6 +29,7 @@ type Plan struct {
 	softirqRaise      bool // a softirq rule wants how long they wait to run
 	softirqsShed      bool // only chains have their hooks, for now
 	taskKfuncs        bool // the kernel hands out a task by its id
+	preempted         bool // tasks are preempted in programs at tracepoints
 	Timeouts          bool // a rule or override has a timeout
 	progress          bool // a syscall rule wants progress stacks
 	chainUser         bool // a chain rule wants the return to user space
@@ -61,7 +62,14 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool
 			return nil, nil, nil, fmt.Errorf("unknown group of recorder events %q: allowed are %v", g, kinds.Groups)
 		}
 	}
-	p := &Plan{allCalls: allCalls, taskKfuncs: hasTaskKfuncs(kernel), Tracks: map[rules.Track]bool{}, Groups: map[string]bool{}}
+	preemption, err := PreemptionHere()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p := &Plan{
+		allCalls: allCalls, taskKfuncs: hasTaskKfuncs(kernel), preempted: preemption.Tracepoints,
+		Tracks: map[rules.Track]bool{}, Groups: map[string]bool{},
+	}
 	missing := p.probe(groups, kernel)
 	var served []rules.Rule
 	inactive := p.planCalls(list, kernel)
@@ -210,6 +218,9 @@ func namesSwitches(groups []string) bool { return slices.Contains(groups, "sched
 
 // wants reports whether the program of h is needed.
 func (p *Plan) wants(h *kinds.Hook) bool {
+	if h.Skipped != "" {
+		return p.preempted && p.missing[h.Skipped] == nil && p.wants(kinds.HookOf(h.Skipped))
+	}
 	if h.Program == "sched_switch" && p.progress || h.Program == tickProgram && p.Timeouts {
 		return true
 	}

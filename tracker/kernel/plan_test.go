@@ -90,6 +90,23 @@ func TestUserStacksNeedNoSyscallHook(t *testing.T) {
 	}
 }
 
+// TestSkippedRuns: where tasks are preempted in programs at tracepoints, ends have a second one.
+func TestSkippedRuns(t *testing.T) {
+	p := &Plan{Tracks: map[rules.Track]bool{rules.Block: true, rules.Syscall: true}, Groups: map[string]bool{"workqueue": true}}
+	for _, preempted := range []bool{false, true} {
+		for _, calls := range []bool{false, true} {
+			p.preempted, p.allCalls = preempted, calls
+			for program, want := range map[string]bool{
+				"block_rq_complete_skipped": true, "workqueue_execute_end_skipped": true, "sys_exit_skipped": calls, "softirq_exit_skipped": false,
+			} {
+				h := kinds.HookOf(program)
+				assert.Assert(t, h != nil, program)
+				assert.Check(t, p.wants(h) == (want && preempted), "%s, preempted %t, all calls %t", program, preempted, calls)
+			}
+		}
+	}
+}
+
 func TestPlan(t *testing.T) {
 	p := &Plan{Tracks: map[rules.Track]bool{rules.Wakeup: true}, Groups: map[string]bool{}, wakerStacksAlways: true}
 	for _, tc := range []struct {

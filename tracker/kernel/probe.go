@@ -41,6 +41,9 @@ func Probes() ([]Probe, error) {
 	probes := make([]Probe, 0, len(kinds.Hooks))
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
+		if h.Skipped != "" {
+			continue // its tracepoint is listed
+		}
 		p := Probe{Name: h.Site(), Trackers: h.Trackers(), Groups: h.Groups, Available: true}
 		if err := probe(h, kernel); err != nil {
 			p.Available, p.Reason = false, err.Error()

@@ -23,6 +23,7 @@ type Hook struct {
 	Clock      bool   // it is no tracepoint but a timer on each CPU
 	Part       bool   // it is no program but a part of another one at that tracepoint
 	Variable   string // per-CPU variable of the kernel that it reads
+	Skipped    string // the program at the same tracepoint whose skipped runs it makes up for, where tasks are preempted in it
 }
 
 // Site is where the program is attached.
@@ -62,8 +63,10 @@ var trackerHooks = []Hook{
 	{Program: "sched_process_exec", Tracepoint: "sched_process_exec", Groups: []string{"process"}, Record: abi.RecExec},
 	{Program: "sched_process_fork", Tracepoint: "sched_process_fork", Groups: []string{"process"}, Record: abi.RecFork},
 	{Program: "sys_exit", Tracepoint: "sys_exit", Groups: []string{"syscall"}, Record: abi.RecSyscallExit},
+	{Program: "sys_exit_skipped", Tracepoint: "sys_exit", Skipped: "sys_exit"},
 	{Program: "sys_enter", Tracepoint: "sys_enter", Groups: []string{"syscall"}, Record: abi.RecSyscallEntry},
 	{Program: "block_rq_complete", Tracepoint: "block_rq_complete", Groups: []string{"block"}, Record: abi.RecBlockComplete},
+	{Program: "block_rq_complete_skipped", Tracepoint: "block_rq_complete", Skipped: "block_rq_complete"},
 	{Program: "block_rq_merge", Tracepoint: "block_rq_merge"},
 	{Program: "block_rq_requeue", Tracepoint: "block_rq_requeue"},
 	{Program: "block_rq_issue", Tracepoint: "block_rq_issue", Groups: []string{"block"}, Record: abi.RecBlockIssue},
@@ -71,14 +74,25 @@ var trackerHooks = []Hook{
 	{Program: "irq_handler_exit", Tracepoint: "irq_handler_exit", Groups: []string{"irq"}, Record: abi.RecIrqExit},
 	{Program: "irq_handler_entry", Tracepoint: "irq_handler_entry", Groups: []string{"irq"}, Record: abi.RecIrqEntry},
 	{Program: "softirq_exit", Tracepoint: "softirq_exit", Groups: []string{"irq"}, Record: abi.RecSoftirqExit},
+	{Program: "softirq_exit_skipped", Tracepoint: "softirq_exit", Skipped: "softirq_exit"},
 	{Program: "softirq_entry", Tracepoint: "softirq_entry", Groups: []string{"irq"}, Record: abi.RecSoftirqEntry},
 	{Program: "softirq_raise", Tracepoint: "softirq_raise"},
 	{Program: "irq_work_entry", Tracepoint: "irq_work_entry"},
 	{Program: "hrtimer_expire_exit", Tracepoint: "hrtimer_expire_exit", Groups: []string{"timer"}, Record: abi.RecHrtimerExit},
 	{Program: "hrtimer_expire_entry", Tracepoint: "hrtimer_expire_entry", Groups: []string{"timer"}, Record: abi.RecHrtimerEntry},
 	{Program: "workqueue_execute_end", Tracepoint: "workqueue_execute_end", Groups: []string{"workqueue"}, Record: abi.RecWorkEnd},
+	{Program: "workqueue_execute_end_skipped", Tracepoint: "workqueue_execute_end", Skipped: "workqueue_execute_end"},
 	{Program: "workqueue_execute_start", Tracepoint: "workqueue_execute_start", Groups: []string{"workqueue"}, Record: abi.RecWorkStart},
 	{Program: "workqueue_queue_work", Tracepoint: "workqueue_queue_work", Groups: []string{"workqueue"}, Record: abi.RecWorkQueue},
+}
+
+// HookOf finds that of a program; nil: it has none.
+func HookOf(program string) *Hook {
+	i := slices.IndexFunc(Hooks, func(h Hook) bool { return h.Program == program })
+	if i < 0 {
+		return nil
+	}
+	return &Hooks[i]
 }
 
 // RecorderHooks are wanted by the recorder alone. One that is missing leaves

@@ -77,7 +77,7 @@ func Check(dir string, threads []Thread) (Found, error) {
 			wrong = append(wrong, fmt.Errorf("CPU %d: number %d after %d", e.CPU, n, t.last))
 		case t.last != 0 && n > t.last+1:
 			f.Holes += n - t.last - 1
-			if err := accounted(cover[e.CPU], n-t.last-1, t.at, e.Time); err != nil {
+			if err := accounted(cover[e.CPU], m.ProgramMissed, n-t.last-1, t.at, e.Time); err != nil {
 				wrong = append(wrong, fmt.Errorf("CPU %d: numbers %d to %d: %w", e.CPU, t.last+1, n-1, err))
 			}
 		}
@@ -89,7 +89,7 @@ func Check(dir string, threads []Thread) (Found, error) {
 			continue
 		}
 		for _, s := range t.Samples {
-			if s.Before < c.FromMonoNS || s.After > c.ToMonoNS || c.Lost > 0 {
+			if s.Before < c.FromMonoNS || s.After > c.ToMonoNS || c.Lost+m.ProgramMissed > 0 {
 				continue
 			}
 			f.Vouched++
@@ -105,18 +105,19 @@ func Check(dir string, threads []Thread) (Found, error) {
 // accounted reports whether a snapshot tells of so many missing numbers
 // between two times. Each is two records, the call's entry and its exit; a gap
 // may begin with one and end with the other, and have one more entry than exits.
-func accounted(c *snapshot.CPUCoverage, missing, from, to uint64) error {
+// Of those that the kernel skipped, a program each, it says how many, not when.
+func accounted(c *snapshot.CPUCoverage, skipped, missing, from, to uint64) error {
 	if c == nil {
 		return errors.New("missing on a CPU that the snapshot does not have")
 	}
-	calls := c.Lost
+	calls := c.Lost + skipped
 	for _, g := range c.Gaps {
 		if g.FromMonoNS <= to && g.ToMonoNS >= from {
 			calls += (g.Missing + 1) / 2
 		}
 	}
 	if calls < missing {
-		return fmt.Errorf("%d are missing between %d and %d, and it tells of %d at most: gaps %v, lost %d", missing, from, to, calls, c.Gaps, c.Lost)
+		return fmt.Errorf("%d are missing between %d and %d, and it tells of %d at most: gaps %v, lost %d, skipped %d", missing, from, to, calls, c.Gaps, c.Lost, skipped)
 	}
 	return nil
 }

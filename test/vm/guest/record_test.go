@@ -51,7 +51,7 @@ func newCamera(t *testing.T, backend string) *camera {
 	}
 	assert.NilError(t, err)
 	c.manager, err = snapshot.New(snapshot.Options{
-		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName,
+		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName, Missed: c.kernel.ProgramsMissed,
 	})
 	assert.NilError(t, err)
 	assert.NilError(t, c.kernel.Attach())

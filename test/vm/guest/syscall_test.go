@@ -89,7 +89,7 @@ func TestSyscallWays(t *testing.T) {
 }
 
 // countCalls returns how often each call that is wanted was reported, by what it
-// returned, and how many entries the kernel kept from the programs.
+// returned, and how many of their ends the kernel kept from the programs.
 func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*tracker.Tracker)) (counted map[string]int, skipped uint64) {
 	t.Helper()
 	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Buffer: 32 << 20, NoHistograms: true})
@@ -124,7 +124,7 @@ func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*t
 	c, err := kernel.Counters()
 	assert.NilError(t, err)
 	k := c.Trackers[rules.Syscall]
-	assert.Check(t, k.TableFull == 0 && k.Replaced == 0, "lost: %+v", k)
+	assert.Check(t, k.TableFull == 0 && k.Replaced <= c.Missed["sys_exit"], "lost: %+v", k)
 	for name, of := range c.Rules {
 		assert.Check(t, of.RingFull == 0, "lost of rule %s: %+v", name, of)
 	}
@@ -132,7 +132,7 @@ func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*t
 	keys, err := kernel.PendingKeys(rules.Syscall)
 	assert.Check(t, err)
 	assert.Check(t, len(keys) == 0, "threads %v are in a call", keys)
-	return counted, c.Missed["call_entry"]
+	return counted, c.Missed["call_entry"] + c.Missed["sys_enter"] + c.Missed["sys_exit"]
 }
 
 func callOf(t *testing.T, o *events.Outlier) string {
