@@ -348,6 +348,7 @@ func (m *Manager) collect(w *window) job {
 		From: clock.Wall(first), To: clock.Wall(w.request.to),
 		FromMonoNS: w.request.from, ToMonoNS: w.request.to, WallMinusMono: int64(clock.WallMinusMono),
 	}
+	j.meta.ProgramMissed = m.missed.since(first, w.request.to)
 	j.meta.Notes = append(j.meta.Notes, w.request.notes(j.meta.Coverage)...)
 	if m.opts.Shed != nil {
 		var note string

@@ -85,6 +85,9 @@ type Options struct {
 	// Shed tells what the recorder and the rules did without between two times of
 	// CLOCK_MONOTONIC in nanoseconds, and a note on it; nil: nothing.
 	Shed func(from, to uint64) (parts []ShedPart, note string)
+	// Missed counts the runs of programs that the kernel has skipped, since they were attached;
+	// nil: it is not told. It is called for each snapshot, by Run.
+	Missed func() uint64
 	// Compress compresses traces.
 	Compress bool
 	// BeforeTrace is called in tests before a trace is written to dir, on the store's thread.
@@ -130,6 +133,7 @@ type Manager struct {
 	queue   chan job
 	ended   chan struct{} // closed when Run returns
 	history *history      // used by Run only
+	missed  missed
 
 	drainLimit, writeLimit logLimiter
 	stalled                bool // the disk is not responding; used by Run only
@@ -196,6 +200,7 @@ func New(o Options) (*Manager, error) {
 		ended:   make(chan struct{}),
 		stats:   Stats{Skipped: map[string]uint64{}},
 		skipped: map[string]uint64{},
+		missed:  missed{total: o.Missed},
 	}
 	m.resized.Store(int64(o.RingRecords))
 	m.SetCover(o.Cover)

@@ -52,6 +52,9 @@ type Meta struct {
 	Lost         uint64           `json:"lost"`    // refused by the rings meanwhile, all CPUs
 	// SwitchUnseen counts switches that the kernel kept from tracers, all CPUs.
 	SwitchUnseen uint64 `json:"switch_unseen"`
+	// ProgramMissed counts events that are not recorded because the kernel skipped tailcam's program,
+	// which another task was in on that CPU: those of the window at the most, all CPUs.
+	ProgramMissed uint64 `json:"program_missed,omitempty"`
 	// Shed lists what tailcam did without during the window, to stay within its budget.
 	Shed []ShedPart `json:"shed,omitempty"`
 	// Checksums names the checksum file; "" in snapshots of earlier releases, which

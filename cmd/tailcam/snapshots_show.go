@@ -158,6 +158,9 @@ func history(s *catalog.Details) string {
 	if n := s.Meta.SwitchUnseen; n > 0 {
 		text += ", switches not seen: " + term.Count(n)
 	}
+	if n := s.Meta.ProgramMissed; n > 0 {
+		text += ", programs skipped by the kernel: " + term.Count(n)
+	}
 	return text
 }
 

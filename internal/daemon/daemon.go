@@ -370,6 +370,7 @@ func (d *daemon) openManager() (err error) {
 		Activities:  d.carriedActivities,
 		Usual:       d.addUsual,
 		Shed:        d.shedBetween,
+		Missed:      d.kernel.ProgramsMissed,
 	})
 	d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
 	return err
