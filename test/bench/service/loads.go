@@ -59,6 +59,10 @@ var loads = []load{
 	},
 	{name: "getppid", title: "getppid()", request: "call", target: 1.02, start: startGetppid},
 	{
+		name: "paced", title: "pgbench -S, at a third of what it can", request: "transaction", target: targetP99, start: startPaced, asked: true,
+		needs: map[string]string{postgresPattern: "postgresql", "/usr/lib/postgresql/*/bin/pgbench": "postgresql"},
+	},
+	{
 		name: "pipe", title: "perf bench sched pipe", request: "round trip", target: 1.10, start: startPipe, asked: true,
 		needs: map[string]string{"perf": "linux-perf"},
 	},

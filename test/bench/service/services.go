@@ -192,10 +192,39 @@ type postgres struct {
 	*server
 	bin, dir string
 	seconds  int
+	rate     float64 // transactions a second, at random times; 0: one after the other
+}
+
+// paced is how much of what a server can do is asked of it.
+const paced = 1.0 / 3
+
+// startPaced starts a server that has time to spare: a client that waits for answers only, and so
+// takes all of the CPUs, sees the scheduler's slices in its 99th percentile.
+func startPaced(ctx context.Context, e *env) (client, error) {
+	p, err := newPostgres(ctx, e, "paced")
+	if err != nil {
+		return nil, err
+	}
+	var s sample
+	for range 2 { // the first warms up
+		if s, err = p.run(ctx); err != nil {
+			return nil, errors.Join(err, p.stop())
+		}
+	}
+	p.rate = paced * 1e9 / s.NS
+	return p, nil
 }
 
 func startPostgres(ctx context.Context, e *env) (client, error) {
-	p := &postgres{bin: filepath.Dir(find(postgresPattern)), dir: filepath.Join(e.dir, "postgres"), seconds: whole(e.seconds)}
+	p, err := newPostgres(ctx, e, "postgres")
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func newPostgres(ctx context.Context, e *env, name string) (*postgres, error) {
+	p := &postgres{bin: filepath.Dir(find(postgresPattern)), dir: filepath.Join(e.dir, name), seconds: whole(e.seconds)}
 	if err := os.Mkdir(p.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -240,8 +269,16 @@ func (p *postgres) run(ctx context.Context) (sample, error) {
 		return sample{}, err
 	}
 	defer func() { _ = os.RemoveAll(logs) }() // read by then
-	out, err := p.bench(ctx, "-S", "-n", "-M", "prepared", "-c", "4", "-j", "2", "-T", strconv.Itoa(p.seconds),
-		"--log", "--sampling-rate", "0.1", "--log-prefix", filepath.Join(logs, "log"))
+	args := []string{
+		"-S", "-n", "-M", "prepared", "-c", "4", "-j", "2", "-T", strconv.Itoa(p.seconds),
+		"--log", "--log-prefix", filepath.Join(logs, "log"),
+	}
+	if p.rate > 0 {
+		args = append(args, "--rate", strconv.FormatFloat(p.rate, 'f', 0, 64))
+	} else {
+		args = append(args, "--sampling-rate", "0.1")
+	}
+	out, err := p.bench(ctx, args...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -271,7 +308,17 @@ func (p *postgres) run(ctx context.Context) (sample, error) {
 	slices.Sort(all)
 	spread(all)
 	s.P50, s.P99 = stat.Quantile(all, 0.5), stat.Quantile(all, 0.99)
+	if p.rate > 0 { // from when it was due
+		s.NS = sum(all) / float64(len(all))
+	}
 	return s, nil
+}
+
+func sum(list []float64) (s float64) {
+	for _, x := range list {
+		s += x
+	}
+	return s
 }
 
 var (
