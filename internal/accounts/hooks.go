@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -29,13 +30,13 @@ func (h *Hook) Site() string {
 	if h.others != "" {
 		return "perf_event:" + h.others
 	}
-	switch h.Program {
-	case "activity_switch":
-		return "tp_btf:sched_switch"
-	case "activity_waking":
-		return "tp_btf:sched_waking"
-	}
-	return "tp_btf:" + h.Program
+	return "tp_btf:" + cmp.Or(ofScheduler[h.Program], h.Program)
+}
+
+// ofScheduler are the tracepoints of the scheduler's programs.
+var ofScheduler = map[string]string{
+	"activity_switch": "sched_switch", "activity_waking": "sched_waking", "activity_fork": "sched_process_fork",
+	"activity_exec": "sched_process_exec", "activity_exit": "sched_process_exit",
 }
 
 // Hooks lists the programs of all groups but the scheduler's. What ends something comes
@@ -75,7 +76,7 @@ var Hooks = []Hook{
 	{Program: "sys_enter", Groups: []string{Syscalls}},
 }
 
-// hookOf returns the hook of a program. Those of the scheduler are at tracepoints of their name.
+// hookOf returns the hook of a program.
 func hookOf(program string) *Hook {
 	if i := slices.IndexFunc(Hooks, func(h Hook) bool { return h.Program == program }); i >= 0 {
 		return &Hooks[i]

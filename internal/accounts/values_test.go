@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,21 @@ func TestValues(t *testing.T) {
 			assert.Check(t, spec.Programs[p] != nil, "%s: %s", v.Name, p)
 			if !slices.Contains(schedulerPrograms, p) {
 				assert.Check(t, hookOf(p).in([]string{v.Group, v.Also}), "%s: %s", v.Name, p)
+			}
+		}
+	}
+}
+
+// What is listed as a program's hook is where it is attached.
+func TestSites(t *testing.T) {
+	list, err := List()
+	assert.NilError(t, err)
+	spec, err := bpf.LoadActivity()
+	assert.NilError(t, err)
+	for i := range list {
+		for _, p := range list[i].Programs {
+			if hook, tracepoint := strings.CutPrefix(p.Hook, "tp_btf:"); tracepoint {
+				assert.Check(t, cmp.Equal(hook, spec.Programs[p.name].AttachTo), p.name)
 			}
 		}
 	}

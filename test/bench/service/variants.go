@@ -88,6 +88,9 @@ func variantNames(more []tailcam) []string {
 	for i := range withActivities {
 		names = append(names, withActivities[i].name)
 	}
+	for i := range floors {
+		names = append(names, floors[i].name)
+	}
 	for _, t := range more {
 		names = append(names, t.name)
 	}
@@ -134,6 +137,11 @@ func selectVariants(o *options) (list []variant, missing []string, err error) {
 				return nil, nil, err
 			}
 			list = append(list, v)
+		}
+	}
+	for _, f := range floors {
+		if slices.Contains(o.variants, f.name) {
+			list = append(list, f)
 		}
 	}
 	for _, p := range peers {
