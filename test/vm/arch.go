@@ -14,7 +14,8 @@ type arch struct {
 	qemu    tool
 	machine []string // arguments of QEMU: the machine, and a device through which init ends it
 	cpu     string
-	console string // of the kernel's command line, and what this architecture needs there
+	console string            // of the kernel's command line, and what this architecture needs there
+	libc    map[string]string // files of the C library: guest path to host path
 }
 
 // tool is a program and the Debian package that has it.
@@ -29,6 +30,9 @@ var x86 = &arch{
 	machine: []string{"-machine", "pc", "-device", fmt.Sprintf("isa-debug-exit,iobase=%#x,iosize=4", boot.ExitPort)},
 	cpu:     "max",
 	console: "console=ttyS0 no_timer_check random.trust_cpu=on",
+	libc: map[string]string{
+		"/lib64/ld-linux-x86-64.so.2": "/lib64/ld-linux-x86-64.so.2", "/lib/libc.so.6": "/lib/x86_64-linux-gnu/libc.so.6",
+	},
 }
 
 // arm guests have one serial line; tests print to another one on PCI. Programs
@@ -40,6 +44,9 @@ var arm = &arch{
 	machine: []string{"-machine", "virt,gic-version=3", "-semihosting-config", "enable=on,userspace=on,target=native"},
 	cpu:     "cortex-a57",
 	console: "console=ttyAMA0",
+	libc: map[string]string{
+		"/lib/ld-linux-aarch64.so.1": "/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1", "/lib/libc.so.6": "/usr/aarch64-linux-gnu/lib/libc.so.6",
+	},
 }
 
 // serial returns the arguments of QEMU for the ports boot.KernelTTY and boot.TestTTY.

@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/test/support/threadctx"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
@@ -75,10 +79,37 @@ func buildPayload(ctx context.Context, d dirs, opts *options, a *arch) (*payload
 	if err := static(ctx, a.narrow, d.root, "build", "-ldflags=-s -w", "-o", p.files[narrow], "./test/support/narrow"); err != nil {
 		return nil, err
 	}
+	if err := p.addPublishers(ctx); err != nil {
+		return nil, err
+	}
 	for guest, host := range opts.files {
 		p.files[path.Clean(guest)] = host
 	}
 	return p, nil
+}
+
+// addPublishers compiles the program of threadctx in each way that needs no other C library than
+// the architecture's, for /contexts/NUMBER/ of the guest.
+func (p *payload) addPublishers(ctx context.Context) error {
+	maps.Copy(p.files, p.arch.libc)
+	for i, way := range threadctx.WaysOn(p.arch.name) {
+		if way.Musl() {
+			continue
+		}
+		number := strconv.Itoa(i)
+		dir := filepath.Join(p.build, "contexts", number)
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+			return err
+		}
+		program, err := way.Compile(ctx, p.arch.cc.name, dir)
+		if err != nil {
+			return fmt.Errorf("build a program that publishes contexts: %w", err)
+		}
+		for _, f := range program.Files() {
+			p.files[path.Join("/contexts", number, filepath.Base(f))] = f
+		}
+	}
+	return nil
 }
 
 // addTests compiles the tests of one package. In the guest they run in

@@ -5,8 +5,10 @@ package threadctx
 
 import (
 	"bufio"
+	"context"
 	"embed"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -33,9 +35,12 @@ type Way struct {
 }
 
 // Ways lists all ways in which a program can be linked, with each of its C libraries.
-func Ways() []Way {
+func Ways() []Way { return WaysOn(runtime.GOARCH) }
+
+// WaysOn lists those of an architecture, by its name in Go.
+func WaysOn(goarch string) []Way {
 	desc, trad := "gnu2", "gnu"
-	if runtime.GOARCH == "arm64" {
+	if goarch == "arm64" {
 		desc, trad = "desc", "trad"
 	}
 	export := []string{"-Wl,--export-dynamic-symbol=otel_thread_ctx_v1"}
@@ -72,6 +77,52 @@ type Program struct {
 // Files are the ELF files that it consists of, but for those of the system.
 func (p *Program) Files() []string { return p.files }
 
+// Musl reports whether the program has musl for its C library.
+func (w *Way) Musl() bool { return w.musl }
+
+// In is the program that Compile has made in a directory, or that was copied there.
+func (w *Way) In(dir string) *Program {
+	path, library := filepath.Join(dir, "threadctx"), filepath.Join(dir, "libctx.so")
+	p := &Program{args: []string{path}, files: []string{path}}
+	if w.library != nil {
+		p.files = append(p.files, library)
+	}
+	if w.open {
+		p.args = append(p.args, library)
+	}
+	return p
+}
+
+// Compile makes the program in a directory, which its files may leave together.
+func (w *Way) Compile(ctx context.Context, compiler, dir string) (*Program, error) {
+	if err := os.CopyFS(dir, sources); err != nil {
+		return nil, err
+	}
+	p := w.In(dir)
+	src, path, library := filepath.Join(dir, "src"), p.files[0], p.files[len(p.files)-1]
+	_, here, _, _ := runtime.Caller(0)
+	client := filepath.Join(filepath.Dir(here), "../../../clients/c")
+	compile := func(args ...string) error {
+		args = append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I" + client}, args...)
+		out, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s %v: %w: %s", compiler, args, err, out)
+		}
+		return nil
+	}
+	main, variable := filepath.Join(src, "main.c"), filepath.Join(src, "variable.c")
+	if w.library == nil {
+		return p, compile(append(w.program, "-o", path, main, variable)...)
+	}
+	if err := compile(append(w.library, "-shared", "-fPIC", "-Wl,-soname,libctx.so", "-o", library, variable)...); err != nil {
+		return nil, err
+	}
+	if w.open {
+		return p, compile("-DOPEN_LIBRARY", "-o", path, main, "-ldl")
+	}
+	return p, compile("-o", path, main, library, "-Wl,-rpath,$ORIGIN")
+}
+
 // Build builds the program. Without a C compiler the test is skipped.
 func (w *Way) Build(t testing.TB) *Program {
 	t.Helper()
@@ -90,31 +141,8 @@ func (w *Way) Build(t testing.TB) *Program {
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.Check(t, os.RemoveAll(dir)) })
 	assert.NilError(t, os.Chmod(dir, 0o755))
-	assert.NilError(t, os.CopyFS(dir, sources))
-	src, path, library := filepath.Join(dir, "src"), filepath.Join(dir, "threadctx"), filepath.Join(dir, "libctx.so")
-	_, here, _, _ := runtime.Caller(0)
-	client := filepath.Join(filepath.Dir(here), "../../../clients/c")
-	compile := func(args ...string) {
-		args = append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I" + client}, args...)
-		out, err := exec.CommandContext(t.Context(), gcc, args...).CombinedOutput()
-		assert.NilError(t, err, "%s %v: %s", gcc, args, out)
-	}
-	main, variable := filepath.Join(src, "main.c"), filepath.Join(src, "variable.c")
-	p := &Program{args: []string{path}, files: []string{path}}
-	if w.library != nil {
-		p.files = append(p.files, library)
-	}
-	switch {
-	case w.library == nil:
-		compile(append(w.program, "-o", path, main, variable)...)
-	case w.open:
-		compile(append(w.library, "-shared", "-fPIC", "-o", library, variable)...)
-		compile("-DOPEN_LIBRARY", "-o", path, main, "-ldl")
-		p.args = append(p.args, library)
-	default:
-		compile(append(w.library, "-shared", "-fPIC", "-o", library, variable)...)
-		compile("-o", path, main, library, "-Wl,-rpath,"+dir)
-	}
+	p, err := w.Compile(t.Context(), gcc, dir)
+	assert.NilError(t, err)
 	return p
 }
 

@@ -2,8 +2,10 @@ package guest
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 	"unsafe"
@@ -14,7 +16,9 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/contexts"
 	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/threadctx"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -83,10 +87,43 @@ func TestThreadContexts(t *testing.T) {
 	}
 }
 
-// words reads memory in this process.
-type words struct{}
+// TestContextPrograms: slow calls of C programs have the context of their thread, in whichever way
+// the variable is linked.
+func TestContextPrograms(t *testing.T) {
+	inGuest(t)
+	sleep, ok := rules.SyscallNumber("nanosleep")
+	assert.Assert(t, ok)
+	kernel, outliers := watch(t, []rules.Rule{{
+		Name: "call", Track: rules.Syscall, Threshold: 10 * time.Millisecond, Attach: rules.AttachAll,
+		When: rules.Match{Comm: []string{"threadctx"}, Syscall: []int{sleep}},
+	}}, &tracker.Options{Contexts: true})
+	for i, way := range threadctx.Ways() {
+		if way.Musl() {
+			continue // guests have one C library
+		}
+		t.Run(way.Name, func(t *testing.T) {
+			program := way.In(filepath.Join("/contexts", strconv.Itoa(i))).Start(t, "work", "3", "50000")
+			place, err := contexts.Find(directly{symbols.New(nil)}, program.PID())
+			assert.NilError(t, err)
+			assert.NilError(t, kernel.SetContext(program.PID(), &place))
+			program.Go()
+			sleeps := program.Wait()
+			assert.Equal(t, len(sleeps), 8) // of each of two threads three, and one without a context
+			for i := range sleeps {
+				o := await(t, outliers, "call", sleeps[i].TID)
+				if o.Context != nil {
+					o.SetTrace(o.Context.Wait(time.Second))
+				}
+				assert.Check(t, o.TraceID == sleeps[i].TraceID && o.SpanID == sleeps[i].SpanID, "%q, %q: %+v", o.TraceID, o.SpanID, sleeps[i])
+			}
+		})
+	}
+}
 
-func (words) Words(pid int, addrs ...uint64) ([]uint64, process.Image, error) {
+// directly reads files and memory in this process.
+type directly struct{ *symbols.Resolver }
+
+func (directly) Words(pid int, addrs ...uint64) ([]uint64, process.Image, error) {
 	return process.Words(pid, addrs...)
 }
 
@@ -97,7 +134,7 @@ func checkNow(t *testing.T, kernel *tracker.Tracker, want events.Trace) {
 	assert.NilError(t, err)
 	own := slices.DeleteFunc(threads, func(c abi.ContextThread) bool { return int(c.Tid) != unix.Gettid() })
 	assert.Equal(t, len(own), 1)
-	assert.DeepEqual(t, contexts.Read(words{}, own, time.Now().Add(time.Minute)), []contexts.Thread{{PID: os.Getpid(), TID: unix.Gettid(), Trace: want}})
+	assert.DeepEqual(t, contexts.Read(directly{}, own, time.Now().Add(time.Minute)), []contexts.Thread{{PID: os.Getpid(), TID: unix.Gettid(), Trace: want}})
 }
 
 // slept is what each rule reports of a sleep.
