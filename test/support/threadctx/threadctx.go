@@ -120,7 +120,7 @@ func (w *Way) Compile(ctx context.Context, compiler, dir string) (*Program, erro
 	if w.open {
 		return p, compile("-DOPEN_LIBRARY", "-o", path, main, "-ldl")
 	}
-	return p, compile("-o", path, main, library, "-Wl,-rpath,$ORIGIN")
+	return p, compile("-o", path, main, library, "-Wl,-rpath,$ORIGIN:"+dir) // without /proc, there is no $ORIGIN
 }
 
 // Build builds the program. Without a C compiler the test is skipped.
