@@ -25,9 +25,9 @@ while the machine is idle. What failed is shown as failed.
 
 ## The last runs
 
-"tested" is the last run of any test. One that was left out then counts as it ended in the run before
-that had it, which may be of an older version of tailcam. Not every test has run on each kernel yet:
-"?" below, and the sum of the last columns, say so.
+"tested" is the last run of any test. One that was left out then counts as it ended in the run
+before that had it, which may be of an older version of tailcam. Not every test has run on each
+kernel yet: "?" below, and the sum of the last columns, say so.
 
 `)
 	b.WriteString("| kernel | release | architecture | page size | tested | passed | failed | skipped |\n|---|---|---|---|---|---|---|---|\n")
