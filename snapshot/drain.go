@@ -45,6 +45,7 @@ func (m *Manager) loop(ctx context.Context) {
 	defer timer.Stop()
 	stallCheck := time.NewTicker(time.Second)
 	defer stallCheck.Stop()
+	m.missed.note(linux.Monotonic())
 	for {
 		timer.Reset(m.step())
 		m.turns.Add(1)
@@ -66,6 +67,7 @@ func (m *Manager) loop(ctx context.Context) {
 		case <-timer.C:
 		case <-stallCheck.C:
 			m.checkDisk()
+			m.missed.note(linux.Monotonic())
 		case <-retention.C:
 			m.mu.Lock()
 			busy := len(m.open) > 0
@@ -348,7 +350,7 @@ func (m *Manager) collect(w *window) job {
 		From: clock.Wall(first), To: clock.Wall(w.request.to),
 		FromMonoNS: w.request.from, ToMonoNS: w.request.to, WallMinusMono: int64(clock.WallMinusMono),
 	}
-	j.meta.ProgramMissed = m.missed.since(first, w.request.to)
+	j.meta.ProgramMissed = m.missed.since(first)
 	j.meta.Notes = append(j.meta.Notes, w.request.notes(j.meta.Coverage)...)
 	if m.opts.Shed != nil {
 		var note string

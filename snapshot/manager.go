@@ -86,7 +86,7 @@ type Options struct {
 	// CLOCK_MONOTONIC in nanoseconds, and a note on it; nil: nothing.
 	Shed func(from, to uint64) (parts []ShedPart, note string)
 	// Missed counts the runs of programs that the kernel has skipped, since they were attached;
-	// nil: it is not told. It is called for each snapshot, by Run.
+	// nil: it is not told. Run calls it for each snapshot, and every few seconds.
 	Missed func() uint64
 	// Compress compresses traces.
 	Compress bool

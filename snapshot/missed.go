@@ -1,7 +1,9 @@
 package snapshot
 
-// missed remembers how many programs the kernel had skipped by the times of the last snapshots.
-// Used by Run only.
+import "time"
+
+// missed remembers how many programs the kernel had skipped at times of the last minutes. Used by
+// Run only.
 type missed struct {
 	total func() uint64 // nil: unknown
 	at    []missedAt    // oldest first
@@ -9,12 +11,26 @@ type missed struct {
 
 type missedAt struct{ mono, total uint64 }
 
-// missedKept is of how many snapshots the totals are kept.
-const missedKept = 64
+// How often it looks, and how many times it remembers.
+const (
+	missedEvery = 5 * time.Second
+	missedKept  = 64
+)
 
-// since counts those from a time, in nanoseconds of CLOCK_MONOTONIC, to now, and at the most those
-// since the last snapshot that was taken before it.
-func (m *missed) since(from, now uint64) uint64 {
+// note looks, if it is time to.
+func (m *missed) note(now uint64) {
+	if m.total == nil || len(m.at) > 0 && now < m.at[len(m.at)-1].mono+uint64(missedEvery) {
+		return
+	}
+	m.at = append(m.at, missedAt{now, m.total()})
+	if len(m.at) > missedKept {
+		m.at = m.at[1:]
+	}
+}
+
+// since counts those from a time in nanoseconds of CLOCK_MONOTONIC, and at the most those since the
+// last look before it.
+func (m *missed) since(from uint64) uint64 {
 	if m.total == nil {
 		return 0
 	}
@@ -24,9 +40,5 @@ func (m *missed) since(from, now uint64) uint64 {
 			before = s.total
 		}
 	}
-	m.at = append(m.at, missedAt{now, total})
-	if len(m.at) > missedKept {
-		m.at = m.at[1:]
-	}
-	return total - min(before, total) // a program that was loaded anew counts from 0
+	return total - min(before, total) // programs that were loaded anew count from 0
 }

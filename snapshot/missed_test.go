@@ -2,29 +2,42 @@ package snapshot
 
 import (
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 )
 
 // TestMissed: a snapshot tells of the programs that were skipped in its window, or since the last
-// snapshot before that.
+// look before that.
 func TestMissed(t *testing.T) {
+	const second = uint64(time.Second)
 	var total uint64
 	m := &missed{total: func() uint64 { return total }}
-	for _, c := range []struct{ total, from, now, want uint64 }{
-		{7, 50, 100, 7},   // nobody knows when
-		{9, 120, 200, 2},  // since the snapshot at 100
-		{9, 80, 210, 9},   // its window begins before that
-		{12, 205, 300, 3}, // since the one at 200
-		{4, 310, 400, 0},  // the programs were loaded anew
-		{6, 410, 500, 2},  // and have been skipped since
-	} {
-		total = c.total
-		assert.Check(t, m.since(c.from, c.now) == c.want, "%+v", c)
+	look := func(at, n uint64) {
+		total = n
+		m.note(at * second)
 	}
+	check := func(from, want uint64) {
+		t.Helper()
+		assert.Check(t, m.since(from*second) == want, "since %d: %d, not %d", from, m.since(from*second), want)
+	}
+	look(100, 7)
+	look(101, 8) // too soon
+	look(106, 9)
+	total = 12
+	check(90, 12) // nobody knows what was before
+	check(103, 5)
+	check(107, 3)
+	total = 4 // the programs were loaded anew
+	check(107, 0)
+	look(112, 4)
+	total = 6
+	check(113, 2)
 	for i := range uint64(3 * missedKept) {
-		m.since(1000+i, 1000+i)
+		look(200+10*i, 6)
 	}
 	assert.Check(t, len(m.at) == missedKept)
-	assert.Check(t, (&missed{}).since(1, 2) == 0)
+	none := &missed{}
+	none.note(1)
+	assert.Check(t, none.since(1) == 0)
 }
