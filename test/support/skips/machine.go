@@ -72,8 +72,9 @@ var conditions = map[string]condition{
 		_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 		return errno != 0
 	})},
-	"one-cpu": {false, here(func(*Machine, string) bool { return runtime.NumCPU() == 1 })},
-	"no-arch": {true, here(func(_ *Machine, arch string) bool { return runtime.GOARCH != arch })},
+	"no-narrow": {false, here(func(*Machine, string) bool { return !runsNarrow() })},
+	"one-cpu":   {false, here(func(*Machine, string) bool { return runtime.NumCPU() == 1 })},
+	"no-arch":   {true, here(func(_ *Machine, arch string) bool { return runtime.GOARCH != arch })},
 	// Chance decides, and the test takes nobody's word but the kernel's.
 	"chance": {false, func(*Machine, string) bool { return true }},
 }
