@@ -7,6 +7,8 @@
 #include "inject.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -139,16 +141,22 @@ int cmd_preempt(int argc, char **argv)
 	return 0;
 }
 
-/* Works on for a while after it has made a child, which may run on this CPU only. */
+static int newtask_child(void *end)
+{
+	__atomic_store_n((uint64_t *)end, now(), __ATOMIC_RELEASE);
+	_exit(0);
+}
+
+/*
+ * Works on for a while after it has made a child, which may run on this CPU only. They share their
+ * memory: to copy it takes time before the child is ready, and after it runs.
+ */
 noinline pid_t inject_newtask_parent(uint64_t *end, uint64_t delay)
 {
+	static _Alignas(16) char stack[1 << 16];
 	uint64_t start = now();
-	pid_t child = fork();
+	pid_t child = clone(newtask_child, stack + sizeof(stack), CLONE_VM | SIGCHLD, end);
 
-	if (child == 0) {
-		__atomic_store_n(end, now(), __ATOMIC_RELEASE);
-		_exit(0);
-	}
 	spin_until(start + delay);
 	return child;
 }
