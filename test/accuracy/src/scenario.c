@@ -135,13 +135,17 @@ void spin_noting(struct stretches *s, uint64_t until)
 		if (at - last > APART) {
 			struct switches after = switches();
 
-			/* No interrupt takes so long: the host did, also where it accounts for nothing. */
-			if (at - last > MSEC && after.preempted + after.slept == before.preempted + before.slept)
-				truth.spoilt = "a CPU stood still";
+			bool stayed = after.preempted + after.slept == before.preempted + before.slept;
+
 			before = after;
-			if (s->count < room)
-				s->at[s->count++] = (struct stretch){from, last};
-			from = at;
+			/* No interrupt takes so long: the host did, also where it accounts for nothing. */
+			if (stayed && at - last > MSEC)
+				truth.spoilt = "a CPU stood still";
+			if (!stayed) { /* else it was interrupted, for what may be all that a slow host's tick takes */
+				if (s->count < room)
+					s->at[s->count++] = (struct stretch){from, last};
+				from = at;
+			}
 		}
 		last = at;
 	}
