@@ -58,6 +58,13 @@ static __always_inline void request_forget(int index, struct request_slot *slot)
 	table_release(TABLE_REQUESTS, &request_keys, index);
 }
 
+/* The slot of rq; NULL: it is in none. */
+static __always_inline struct request_slot *request_find(struct request *rq, int *index)
+{
+	*index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
+	return *index < 0 ? NULL : request_slot_at(*index);
+}
+
 /*
  * Keeps what current works for, which has asked for a request: not what an interrupt has
  * interrupted, and not a worker, who has the thread pointer of another.
@@ -141,12 +148,10 @@ static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_
 /* The driver gave rq back. */
 static __always_inline void block_requeue(struct request *rq)
 {
-	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
 	struct request_slot *slot;
+	int index;
 
-	if (index < 0)
-		return;
-	slot = request_slot_at(index);
+	slot = request_find(rq, &index);
 	if (!slot || !slot->issue_ns)
 		return;
 	slot->requeues++;
@@ -156,12 +161,10 @@ static __always_inline void block_requeue(struct request *rq)
 /* rq became part of another request. */
 static __always_inline void block_merge(struct request *rq)
 {
-	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
 	struct request_slot *slot;
+	int index;
 
-	if (index < 0)
-		return;
-	slot = request_slot_at(index);
+	slot = request_find(rq, &index);
 	if (slot)
 		request_forget(index, slot);
 }
@@ -255,6 +258,15 @@ static __always_inline void block_histogram(struct request *rq, struct request_s
 	histogram_evaluate(s, TRACK_BLOCK, cpu, now, delay);
 }
 
+/* The slot of rq, of which so many bytes are complete; NULL: it is in none, or there is more of it to come. */
+static __always_inline struct request_slot *request_done(struct request *rq, u32 bytes, int *index)
+{
+	/* A part of the request: blk_update_request() is called again for the rest. */
+	if (bytes < rq->__data_len)
+		return NULL;
+	return request_find(rq, index);
+}
+
 static __always_inline void block_complete(struct request *rq, int error, u32 bytes, u32 cpu, struct cpu_state *me,
 					   u64 now)
 {
@@ -263,13 +275,7 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 	u32 op;
 	int index;
 
-	/* A part of the request: blk_update_request() is called again for the rest. */
-	if (bytes < rq->__data_len)
-		return;
-	index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
-	if (index < 0)
-		return;
-	slot = request_slot_at(index);
+	slot = request_done(rq, bytes, &index);
 	if (!slot)
 		return;
 	if (slot->issue_ns) {
@@ -291,10 +297,7 @@ static __always_inline void block_skipped(struct request *rq, u32 bytes, struct 
 	struct request_slot *slot;
 	int index;
 
-	if (bytes < rq->__data_len)
-		return;
-	index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
-	slot = index < 0 ? NULL : request_slot_at(index);
+	slot = request_done(rq, bytes, &index);
 	if (!slot)
 		return;
 	if (me)

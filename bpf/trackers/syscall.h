@@ -54,6 +54,27 @@ static __always_inline void call_forget(int index, struct call_slot *slot)
 	table_release(TABLE_CALLS, &call_keys, index);
 }
 
+/* The slot of the call that a thread is in; NULL: none is known. */
+static __always_inline struct call_slot *call_find(u32 tid, int *index)
+{
+	*index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
+	return *index < 0 ? NULL : call_slot_at(*index);
+}
+
+/* Forgets the call that a thread is in, if any, and counts that. */
+static __always_inline void call_drop(u32 tid, u64 *counter)
+{
+	struct call_slot *slot;
+	int index;
+
+	slot = call_find(tid, &index);
+	if (!slot)
+		return;
+	if (counter)
+		__sync_fetch_and_add(counter, 1);
+	call_forget(index, slot);
+}
+
 /* ----------------------------------------------------------------- progress */
 
 /*
@@ -79,10 +100,7 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 	long size;
 	int index;
 
-	index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
-	if (index < 0)
-		return;
-	slot = SLOT_AT(&call_slots, &more_call_slots, index);
+	slot = call_find(tid, &index);
 	if (!slot)
 		return;
 	start = slot->start_ns;
@@ -261,15 +279,13 @@ static __always_inline bool call_became(u32 was, u32 nr)
 static __always_inline void syscall_exit(void *ctx, struct task_struct *current, s32 nr, s64 ret, u64 now, u32 cpu,
 					 struct cpu_state *me)
 {
-	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
 	struct call_slot *slot;
 	u64 start, timed_out = 0;
 	u32 entry_cpu, was;
 	bool slow;
+	int index;
 
-	if (index < 0)
-		return;
-	slot = call_slot_at(index);
+	slot = call_find((u32)current->pid, &index);
 	if (!slot)
 		return;
 	start = slot->start_ns;
@@ -297,14 +313,7 @@ static __always_inline void syscall_exit(void *ctx, struct task_struct *current,
 /* Whatever call current was in has ended, and the kernel has skipped the program that tells (see tailcam.bpf.c). */
 static __always_inline void syscall_skipped(struct task_struct *current, struct cpu_state *me)
 {
-	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
-	struct call_slot *slot = index < 0 ? NULL : call_slot_at(index);
-
-	if (!slot)
-		return;
-	if (me)
-		__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
-	call_forget(index, slot);
+	call_drop((u32)current->pid, me ? &me->replaced[TRACK_SYSCALL] : NULL);
 }
 
 /* ----------------------------------------------------------------- timeouts */
@@ -312,9 +321,10 @@ static __always_inline void syscall_skipped(struct task_struct *current, struct 
 /* As task_seed, of a task that is in a system call. */
 static __always_inline void call_seed(struct task_struct *p)
 {
-	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)p->pid, HASHED);
-	struct call_slot *slot = index < 0 ? NULL : call_slot_at(index);
+	struct call_slot *slot;
+	int index;
 
+	slot = call_find((u32)p->pid, &index);
 	if (slot)
 		__sync_val_compare_and_swap(&slot->task, 0, pointer_number(p));
 }

@@ -23,17 +23,7 @@ static __always_inline void narrow_seen(struct task_struct *p)
 /* The thread with this id is gone, or the id is no longer its own. */
 static __always_inline void call_forget_thread(u32 tid, struct cpu_state *me)
 {
-	int index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
-	struct call_slot *slot;
-
-	if (index < 0)
-		return;
-	slot = call_slot_at(index);
-	if (!slot)
-		return;
-	if (me)
-		__sync_fetch_and_add(&me->reclaimed, 1);
-	call_forget(index, slot);
+	call_drop(tid, me ? &me->reclaimed : NULL);
 }
 
 /* execve by another thread than the leader: it takes the leader's id along with its call. */
