@@ -370,7 +370,7 @@ func (d *daemon) openManager() (err error) {
 		Activities:  d.carriedActivities,
 		Usual:       d.addUsual,
 		Shed:        d.shedBetween,
-		Missed:      d.kernel.ProgramsMissed,
+		Missed:      func() uint64 { return d.kernel.Missed().Sum() },
 	})
 	d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
 	return err

@@ -181,11 +181,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	if s, err := d.kernel.Tick(); err == nil {
 		add("timeout_late", "", "", s.Late, "timeouts reported more than 20 ms late: too many at once, or the CPUs' timers were delayed")
 	}
-	var missed uint64
-	for _, n := range c.Missed {
-		missed += n
-	}
-	add("program_missed", "", "", missed, "the kernel skipped a BPF program that would have interrupted itself, or that another task was preempted in")
+	add("program_missed", "", "", c.Missed.Sum(), "the kernel skipped a BPF program that would have interrupted itself, or that another task was preempted in")
 	add("message_lost", "", "", c.Messages, "user stacks, progress stacks or requests did not fit the ring buffer: raise outliers.buffer")
 	add("switch_unseen", "", "", c.Unseen, "this kernel skipped tracepoints of context switches or wake-ups; their outliers were missed")
 	add("run_stack_broken", "", "", c.RunBroken, "stacks of tasks that ran for long have their innermost frame alone, or are missing: this kernel unwinds otherwise")

@@ -139,12 +139,24 @@ func (o *Objects) ProgramStats() ([]ProgramStats, error) {
 	return append(list, parts...), err
 }
 
-// Missed counts the runs that the kernel skipped, by program, where it tells (5.12+).
-func (o *Objects) Missed() map[string]uint64 {
+// Missed are runs that the kernel skipped, by program: it would have interrupted itself, or
+// another task was preempted in it (see Preemption).
+type Missed map[string]uint64
+
+// Sum is that of all programs.
+func (m Missed) Sum() (sum uint64) {
+	for _, n := range m {
+		sum += n
+	}
+	return sum
+}
+
+// Missed counts them, where the kernel tells (5.12+).
+func (o *Objects) Missed() Missed {
 	o.links.mu.Lock()
 	list := slices.Clone(o.links.list)
 	o.links.mu.Unlock()
-	missed := map[string]uint64{}
+	missed := Missed{}
 	for _, a := range list {
 		if h := kinds.HookOf(a.Program); h != nil && h.Skipped != "" {
 			continue // it has nothing to tell of its own
@@ -154,14 +166,6 @@ func (o *Objects) Missed() map[string]uint64 {
 		}
 	}
 	return missed
-}
-
-// ProgramsMissed sums up Missed.
-func (o *Objects) ProgramsMissed() (sum uint64) {
-	for _, n := range o.Missed() {
-		sum += n
-	}
-	return sum
 }
 
 // stopTime is how long Stop waits for what is slow to detach.

@@ -46,8 +46,8 @@ type Counters struct {
 	Rules         map[string]RuleCounters
 	Trackers      map[rules.Track]TrackCounters
 	CPUs          []kernel.CPUCounters
-	Reclaimed     uint64            // pending work whose task died
-	Missed        map[string]uint64 // runs that a program skipped because it interrupted itself, by program
+	Reclaimed     uint64 // pending work whose task died
+	Missed        kernel.Missed
 	Unseen        uint64            // context switches and wake-ups that the kernel did not report
 	RunBroken     uint64            // stacks of group run that could not be told from those of the interrupt
 	Freezes       uint64            // of the recorder

@@ -51,7 +51,8 @@ func newCamera(t *testing.T, backend string) *camera {
 	}
 	assert.NilError(t, err)
 	c.manager, err = snapshot.New(snapshot.Options{
-		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName, Missed: c.kernel.ProgramsMissed,
+		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName,
+		Missed: func() uint64 { return c.kernel.Missed().Sum() },
 	})
 	assert.NilError(t, err)
 	assert.NilError(t, c.kernel.Attach())
