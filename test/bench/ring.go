@@ -52,14 +52,14 @@ func (o *own) ring(backend string) error {
 	if err != nil {
 		return fmt.Errorf("load the ring alone: %w", err)
 	}
-	o.other = append(o.other, closer(objects.Close))
+	o.Others = append(o.Others, closer(objects.Close))
 	if backend != "mmap" {
 		for _, bank := range []string{"bank0", "bank1"} {
 			r, err := perf.NewReaderWithOptions(objects.Maps[bank], ringSize/2, perf.ReaderOptions{Overwritable: true, WakeupEvents: 1 << 30})
 			if err != nil {
 				return err
 			}
-			o.other = append(o.other, r)
+			o.Others = append(o.Others, r)
 		}
 	}
 	p := objects.Programs["ring_alone"]
@@ -67,7 +67,7 @@ func (o *own) ring(backend string) error {
 	if err != nil {
 		return fmt.Errorf("attach the ring alone: %w", err)
 	}
-	o.hooks, o.progs, o.links = append(o.hooks, "sched_switch"), append(o.progs, p), append(o.links, l)
+	o.Add("sched_switch", p, l)
 	return nil
 }
 

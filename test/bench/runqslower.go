@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/perf"
+
+	"github.com/tailcam/tailcam/test/bench/hooked"
 )
 
 // startRunqslower is the usual way to find slow wake-ups, as bcc's tool of this
@@ -25,17 +28,17 @@ func startRunqslower(context.Context) (running, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &own{other: []interface{ Close() error }{starts}}
+	o := &own{hooked.Set{Others: []io.Closer{starts}}}
 	events, err := ebpf.NewMap(&ebpf.MapSpec{Name: "events", Type: ebpf.PerfEventArray})
 	if err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
-	o.other = append(o.other, events)
+	o.Others = append(o.Others, events)
 	reader, err := perf.NewReader(events, 64<<10)
 	if err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
-	o.other = append(o.other, reader)
+	o.Others = append(o.Others, reader)
 	go func() {
 		var rec perf.Record
 		for reader.ReadInto(&rec) == nil { // until it is closed
@@ -48,7 +51,7 @@ func startRunqslower(context.Context) (running, error) {
 	}{
 		{"sched_wakeup", task.enqueue()}, {"sched_wakeup_new", task.enqueue()}, {"sched_switch", task.switched()},
 	} {
-		if err := o.attach(p.hook, p.code, maps); err != nil {
+		if err := o.Attach(p.hook, p.code, maps); err != nil {
 			return nil, errors.Join(err, o.stop())
 		}
 	}

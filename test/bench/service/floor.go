@@ -3,23 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
-
 	"github.com/tailcam/tailcam/internal/accounts"
+	"github.com/tailcam/tailcam/test/bench/hooked"
 )
 
 // floor is a program that does nothing on each tracepoint that groups of accounts have: less than
 // that, nothing costs that sees the same events.
-type floor struct {
-	programs []*ebpf.Program
-	links    []link.Link
-}
+type floor struct{ hooked.Set }
 
 // Variants of floor.
 const (
@@ -39,15 +32,13 @@ func onHooksOf(groups []string) func(context.Context, *env) (running, error) {
 			return nil, err
 		}
 		f := &floor{}
-		attached := map[string]bool{}
 		for i := range list {
 			for _, p := range list[i].Programs {
 				hook, ours := strings.CutPrefix(p.Hook, "tp_btf:")
-				if !ours || !p.Available || attached[hook] || !slices.Contains(groups, list[i].Group) {
+				if !ours || !p.Available || slices.Contains(f.Hooks, hook) || !slices.Contains(groups, list[i].Group) {
 					continue
 				}
-				attached[hook] = true
-				if err := f.attach(hook); err != nil {
+				if err := f.Attach(hook, hooked.Empty(), nil); err != nil {
 					return nil, errors.Join(err, f.stop())
 				}
 			}
@@ -56,30 +47,4 @@ func onHooksOf(groups []string) func(context.Context, *env) (running, error) {
 	}
 }
 
-func (f *floor) attach(hook string) error {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "floor", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: hook, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
-	if err != nil {
-		return fmt.Errorf("load a program for %s: %w", hook, err)
-	}
-	f.programs = append(f.programs, p)
-	l, err := link.AttachTracing(link.TracingOptions{Program: p})
-	if err != nil {
-		return fmt.Errorf("attach to %s: %w", hook, err)
-	}
-	f.links = append(f.links, l)
-	return nil
-}
-
-func (f *floor) stop() error {
-	var errs []error
-	for _, l := range f.links {
-		errs = append(errs, l.Close())
-	}
-	for _, p := range f.programs {
-		errs = append(errs, p.Close())
-	}
-	return errors.Join(errs...)
-}
+func (f *floor) stop() error { return f.Close() }
