@@ -134,7 +134,6 @@ void spin_noting(struct stretches *s, uint64_t until)
 
 		if (at - last > APART) {
 			struct switches after = switches();
-
 			bool stayed = after.preempted + after.slept == before.preempted + before.slept;
 
 			before = after;

@@ -23,6 +23,9 @@ type load struct {
 // postgresPattern finds PostgreSQL's server, which is not in the path.
 const postgresPattern = "/usr/lib/postgresql/*/bin/postgres"
 
+// needPostgres is what loads of PostgreSQL need.
+var needPostgres = map[string]string{postgresPattern: "postgresql", "/usr/lib/postgresql/*/bin/pgbench": "postgresql"}
+
 // targetP99 is that of every load whose client tells latencies.
 const targetP99 = 1.03
 
@@ -43,7 +46,7 @@ var loads = []load{
 	},
 	{
 		name: "pgbench", title: "pgbench -S, 4 clients", request: "transaction", target: 1.04, start: startPostgres,
-		needs: map[string]string{postgresPattern: "postgresql", "/usr/lib/postgresql/*/bin/pgbench": "postgresql"},
+		needs: needPostgres,
 	},
 	{
 		name: "hackbench", title: "hackbench -g 4 -P", request: "run", target: 1.10, start: startHackbench,
@@ -60,7 +63,7 @@ var loads = []load{
 	{name: "getppid", title: "getppid()", request: "call", target: 1.02, start: startGetppid},
 	{
 		name: "paced", title: "pgbench -S, at a third of what it can", request: "transaction", target: targetP99, start: startPaced, asked: true,
-		needs: map[string]string{postgresPattern: "postgresql", "/usr/lib/postgresql/*/bin/pgbench": "postgresql"},
+		needs: needPostgres,
 	},
 	{
 		name: "pipe", title: "perf bench sched pipe", request: "round trip", target: 1.10, start: startPipe, asked: true,
