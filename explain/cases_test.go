@@ -67,9 +67,13 @@ func (s *script) wake(us uint64, cpu, by, tid, target int) *script {
 
 func sleeps(call int) trace.Switch { return trace.Switch{PrevState: 1, Call: call} }
 
-// waitsFor is a switch of a task that waits for a futex.
+// waitsFor is a switch of a task that waits for a futex, all for the same one.
 func waitsFor(op int, value uint32, shared bool) trace.Switch {
-	return trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(op, value, shared, false)}
+	f := trace.MakeFutex(op, value, shared, false)
+	if op == trace.FutexWait && !shared {
+		f = f.At(7)
+	}
+	return trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: f}
 }
 
 func TestCases(t *testing.T) {

@@ -158,12 +158,8 @@ func (w wait) isLock() bool {
 	return w >= waitMutex && w <= waitPIMutex || w >= waitKernelMutex
 }
 
-// How long one system call may take to wake all who wait, and from one to the next where the
-// value is 0: threads of Go wait so, and one may wake some others one after the other.
-const (
-	burstLimit = 1_000_000
-	tightLimit = 30_000
-)
+// burstLimit is how long one system call may take to wake all who wait.
+const burstLimit = 1_000_000
 
 // futexKind returns what a futex is used for, and how that is known. Values are those of
 // glibc: a mutex with waiters is 2, a rwlock that is held 2 or 3, a thread's is its id until it
@@ -198,7 +194,7 @@ func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 		return waitCondition, byFutexOperation
 	case x.Op() == trace.FutexWaitBitset:
 		return waitNotify, byFutexOperation
-	case burst && (x.Value() != 0 || !w.m.parks[t.pid].ofRuntime()):
+	case burst:
 		return waitBarrier, byFutexOperation
 	case x.Value() == 0:
 		return waitParked, byFutexOperation
@@ -206,48 +202,22 @@ func (w *walker) futexKind(t *task, full *segment) (wait, evidence) {
 	return waitFutex, byRecords
 }
 
-// parks is how threads of a process were woken that waited for a futex with the value 0: those of a
-// runtime often one at a time, though one may wake two right after each other; those at a barrier all
-// at once.
-type parks struct{ alone, together int }
-
-func (p parks) ofRuntime() bool { return 4*p.alone > p.together }
-
-// noteBurst counts what one task wakes at about one time of those that wait for futexes.
-func (m *model) noteBurst(c *cpu, ev *trace.Event, t *task, s *segment) {
-	if !s.futex.Known() || s.wake.ctx != nil {
+// noteBurst counts what one task wakes at about one time of those that wait for one futex, as at a
+// barrier; where the futex is not known, of those that wait for any.
+func (m *model) noteBurst(c *cpu, ev *trace.Event, s *segment) {
+	x := s.futex
+	if !x.Known() || s.wake.ctx != nil {
 		return
 	}
-	b, zero := &c.burst, s.futex.Op() == trace.FutexWait && s.futex.Value() == 0
-	if b.count == nil || b.tid != ev.TID || ev.Time-b.at > burstLimit || zero && ev.Time-b.last > tightLimit {
-		b.tid, b.at, b.count, b.pid = ev.TID, ev.Time, new(int), t.pid
+	if x.Op() == trace.FutexWait && !x.Shared() && x.Place() < 0 {
+		return // a trace that is older than places, and threads of Go wait so, each for its own
 	}
-	b.last = ev.Time
+	b := &c.burst
+	if b.count == nil || b.tid != ev.TID || b.place != x.Place() || ev.Time-b.at > burstLimit {
+		*b = burst{tid: ev.TID, at: ev.Time, place: x.Place(), count: new(int)}
+	}
 	*b.count++
 	s.wake.burst = b.count
-	if zero {
-		m.notePark(b, t.pid)
-	}
-}
-
-// notePark counts how a thread of a process was woken.
-func (m *model) notePark(b *burst, pid int) {
-	if len(m.parks) >= maxTasks {
-		return
-	}
-	p := m.parks[pid]
-	if *b.count == 1 {
-		p.alone++
-		m.parks[pid] = p
-		return
-	}
-	p.together++
-	m.parks[pid] = p
-	if *b.count == 2 {
-		p = m.parks[b.pid]
-		p.alone, p.together = p.alone-1, p.together+1
-		m.parks[b.pid] = p
-	}
 }
 
 // exitLimit is how long a thread may take to end after it has woken who joins it.

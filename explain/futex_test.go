@@ -24,8 +24,9 @@ func TestFutexes(t *testing.T) {
 		cause      Cause
 		confidence Confidence
 		unfinished bool
-		alone      bool // the victim was woken before, alone
+		apart      bool // the third waits for another futex
 		later      bool // the third is woken, too, but not at once
+		old        bool // the trace is older than the places of futexes
 	}{
 		{name: "mutex", wait: waitsFor(trace.FutexWait, 2, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Inferred},
 		{name: "readers-writer lock", wait: waitsFor(trace.FutexWaitBitset, 3, false), says: "waiting for a readers-writer lock that other 2 held", kind: "rwlock", cause: Locked, confidence: Inferred},
@@ -39,9 +40,11 @@ func TestFutexes(t *testing.T) {
 		{name: "join, by the value", wait: waitsFor(trace.FutexWaitBitset, 4000, true), says: "waiting for other 2 to end", kind: "join", cause: Task, confidence: Inferred},
 		{name: "barrier", wait: waitsFor(trace.FutexWait, 1, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
 		{name: "parked", wait: waitsFor(trace.FutexWait, 0, false), says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
-		{name: "threads of a runtime, two at once", wait: waitsFor(trace.FutexWait, 0, false), both: true, alone: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
+		{name: "threads of a runtime, two at once", wait: waitsFor(trace.FutexWait, 0, false), both: true, apart: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
 		{name: "the first round of a barrier", wait: waitsFor(trace.FutexWait, 0, false), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
-		{name: "parked, and another one woken after it", wait: waitsFor(trace.FutexWait, 0, false), later: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
+		{name: "a trace without places", wait: waitsFor(trace.FutexWait, 0, false), both: true, old: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
+		{name: "a barrier of two processes", wait: waitsFor(trace.FutexWait, 0, true), both: true, says: "waiting at a barrier until other 2 came", kind: "barrier", cause: Task, confidence: Inferred},
+		{name: "woken for itself, and another one long after it", wait: waitsFor(trace.FutexWait, 0, false), later: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Inferred},
 		{name: "a goroutine that waits in a thread of its own", wait: waitsFor(trace.FutexWait, 0, false), both: true, says: "parked in a queue until other 2 woke it", kind: "parked", cause: Task, confidence: Seen,
 			user: []string{"runtime.futex.abi0+0x23 (server)", "runtime.notesleep+0x87 (server)", "runtime.mPark", "runtime.stoplockedm+0x73 (server)"}},
 		{name: "a lock of Go's runtime", wait: waitsFor(trace.FutexWait, 3, false), says: "waiting for a mutex that other 2 held", kind: "mutex", cause: Locked, confidence: Seen,
@@ -78,11 +81,16 @@ func TestFutexes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &script{}
 			s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0))
-			for at := uint64(600); c.alone && at < 900; at += 100 {
-				s.swap(at, 0, victim, 0, c.wait).wake(at+20, 1, other, victim, 0).swap(at+40, 0, 0, victim, sleeps(0))
+			also := c.wait
+			switch {
+			case c.apart:
+				also.Futex = also.Futex.At(8)
+			case c.old:
+				c.wait.Futex = c.wait.Futex.At(-1)
+				also = c.wait
 			}
 			s.swap(1000, 0, victim, 0, c.wait)
-			s.swap(1100, 1, other, third, c.wait).swap(1200, 1, third, other, c.wait) // the third waits for the same
+			s.swap(1100, 1, other, third, also).swap(1200, 1, third, other, also)
 			s.swap(1500, 1, other, worker, trace.Switch{}).swap(10500, 1, worker, other, sleeps(0))
 			o := Outlier{Rule: "r", Track: "offcpu", TID: victim, PID: victim, Comm: "victim", Start: 1_000_000, End: 11_000_000, User: c.user}
 			if c.unfinished {
@@ -94,7 +102,7 @@ func TestFutexes(t *testing.T) {
 				s.wake(11001, 1, other, third, 1)
 			}
 			if c.later {
-				s.wake(11100, 1, other, third, 1)
+				s.wake(12100, 1, other, third, 1)
 			}
 			if c.ends {
 				s.swap(11050, 1, other, 0, trace.Switch{PrevState: taskDead})

@@ -260,7 +260,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if s != nil && s.state == blocked {
 		s.wake = w
 		m.guessSender(t, s, w)
-		m.noteBurst(c, ev, t, s)
+		m.noteBurst(c, ev, s)
 		m.noteEnd(t, s, w)
 	}
 	if w.ctx == nil && ev.TID != 0 {

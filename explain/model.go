@@ -270,12 +270,12 @@ type packet struct {
 	sender int
 }
 
-// burst is the wake-ups by one task at about one time: the first and the last of them.
+// burst is the wake-ups by one task at about one time, of those that wait for one futex.
 type burst struct {
-	tid      int
-	at, last uint64
-	count    *int
-	pid      int // of whom it woke first
+	tid   int
+	at    uint64 // the first of them
+	place int
+	count *int
 }
 
 // model is the part of a trace within [from, to].
@@ -310,7 +310,6 @@ type model struct {
 	protocols       map[uint64]wait   // protocolTimers, by address
 	letOuts         map[uint64]wait   // letOutTimers, by address
 	letOutAt        map[uint64]uint64 // when those timers last expired, by the timer
-	parks           map[int]parks     // by process
 
 	cpuCache   [64]*cpu   // cpus by number
 	taskCache  [256]*task // recently used tasks
@@ -345,7 +344,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, lives: map[int]*lives{}, keyed: map[uint64][]transit{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, fileLocks: map[lockedFile][]*fileLock{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOuts: map[uint64]wait{}, letOutAt: map[uint64]uint64{}, runtimes: map[int]bool{}, parks: map[int]parks{}, habits: map[int]habits{},
+		queues: map[string][]*work{}, fileLocks: map[lockedFile][]*fileLock{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{}, roles: map[[2]int]role{}, protocols: map[uint64]wait{}, letOuts: map[uint64]wait{}, letOutAt: map[uint64]uint64{}, runtimes: map[int]bool{}, habits: map[int]habits{},
 	}
 	for i := range outliers {
 		for _, v := range outliers[i].Key {

@@ -121,6 +121,7 @@ func asleep(call int) trace.Switch { return trace.Switch{PrevState: 1, Call: cal
 // inKernel is the same for waits that no signal ends.
 func inKernel(call int) trace.Switch { return trace.Switch{PrevState: taskUninterruptible, Call: call} }
 
+// onFutex is how a task leaves its CPU to wait for a futex of its own.
 func onFutex(op int, value uint32, timed bool) trace.Switch {
 	return trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(op, value, false, timed)}
 }

@@ -1170,15 +1170,16 @@ type RecordSwitch struct {
 
 // enum prev_state, record.h.
 const (
-	PrevState     = 0x1ffff
-	PrevCallShift = 17
-	PrevCallMask  = 2047
-	PrevException = 2047
-	PrevFutex     = 1536
-	PrevFrozen    = 0x10000000
-	PrevIowait    = 0x20000000
-	PrevThrottled = 0x40000000
-	PrevPreempted = 0x80000000
+	PrevState      = 0x1ffff
+	PrevCallShift  = 17
+	PrevCallMask   = 2047
+	PrevException  = 2047
+	PrevFutex      = 1536
+	PrevFutexPlace = 1664
+	PrevFrozen     = 0x10000000
+	PrevIowait     = 0x20000000
+	PrevThrottled  = 0x40000000
+	PrevPreempted  = 0x80000000
 )
 
 // enum futex_wait, record.h.
@@ -1193,6 +1194,14 @@ const (
 	FutexValueShift = 4
 	FutexValueOther = 4
 	FutexWaits      = 128
+)
+
+// enum futex_place, record.h.
+const (
+	FutexPlaceBits  = 5
+	FutexPlaceTimed = 32
+	FutexPlaceValue = 64
+	FutexPlaces     = 320
 )
 
 // RecordWake is struct record_wake, record.h.

@@ -96,6 +96,7 @@ enum prev_state {
 	PREV_CALL_MASK = 0x7ff,
 	PREV_EXCEPTION = 0x7ff,	     /* as a call: in an exception, such as a page fault */
 	PREV_FUTEX = 0x600,	     /* as a call: futex of this machine's own table, and enum futex_wait */
+	PREV_FUTEX_PLACE = 0x680,    /* as a call: the same, FUTEX_WAIT of a private futex, and enum futex_place */
 	PREV_FROZEN = 0x10000000,    /* a cgroup freezer stops it */
 	PREV_IOWAIT = 0x20000000,    /* in_iowait */
 	PREV_THROTTLED = 0x40000000, /* its cgroup has used up its CPU quota here */
@@ -114,6 +115,17 @@ enum futex_wait {
 	FUTEX_VALUE_SHIFT = 4, /* 3 bits: the value that it is expected to have */
 	FUTEX_VALUE_OTHER = 4, /* this, or a larger one */
 	FUTEX_WAITS = 0x80,
+};
+
+/*
+ * With PREV_FUTEX_PLACE: what is waited for. Of all that wait for one futex, as at
+ * a barrier, the bits of its address are the same.
+ */
+enum futex_place {
+	FUTEX_PLACE_BITS = 5, /* of the address, hashed */
+	FUTEX_PLACE_TIMED = 1 << FUTEX_PLACE_BITS,
+	FUTEX_PLACE_VALUE = 2 << FUTEX_PLACE_BITS, /* times the value, as above */
+	FUTEX_PLACES = FUTEX_PLACE_VALUE * (FUTEX_VALUE_OTHER + 1),
 };
 
 /* sched_waking and sched_wakeup_new: tid becomes runnable; the waker is record.tid. */

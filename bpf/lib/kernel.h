@@ -25,6 +25,9 @@ typedef __u8 u8;
 
 #define CORE __attribute__((preserve_access_index))
 
+/* 2^64 by the golden ratio: the upper bits of a product with it depend on all of a number's (include/linux/hash.h). */
+#define HASH_FACTOR 0x9e3779b97f4a7c15ULL
+
 /* include/linux/sched.h */
 #define PF_EXITING 0x00000004
 #define PF_MEMALLOC 0x00000800

@@ -36,7 +36,7 @@ enum spread { DIRECT, HASHED };
 
 static __always_inline u32 home(u64 key, u32 mask)
 {
-	return (u32)((key * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
+	return (u32)((key * HASH_FACTOR) >> 40) & mask;
 }
 
 /* The bucket that the key's number names. */

@@ -25,7 +25,7 @@ u64 file_lock_wanted[WANTED_FILES]; /* when; 0: never */
 
 static __always_inline bool file_lock_matters(struct inode *inode, bool held)
 {
-	u64 *wanted = &file_lock_wanted[(pointer_number(inode) * 0x9e3779b97f4a7c15ull) >> 56];
+	u64 *wanted = &file_lock_wanted[(pointer_number(inode) * HASH_FACTOR) >> 56];
 
 	if (held)
 		*wanted = bpf_ktime_get_ns();

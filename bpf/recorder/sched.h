@@ -35,6 +35,12 @@ static __always_inline u32 switch_futex(void *regs)
 	u32 kind, value;
 
 	trusted_args(regs, false, args);
+	value = args[2];
+	if (value > FUTEX_VALUE_OTHER)
+		value = FUTEX_VALUE_OTHER;
+	if ((args[1] & (FUTEX_CMD | FUTEX_PRIVATE_FLAG)) == (FUTEX_WAIT | FUTEX_PRIVATE_FLAG))
+		return PREV_FUTEX_PLACE + value * FUTEX_PLACE_VALUE + (args[3] ? FUTEX_PLACE_TIMED : 0) +
+		       (args[0] * HASH_FACTOR >> (64 - FUTEX_PLACE_BITS));
 	switch (args[1] & FUTEX_CMD) {
 	case FUTEX_WAIT:
 		kind = FUTEX_IS_WAIT;
@@ -56,9 +62,6 @@ static __always_inline u32 switch_futex(void *regs)
 		kind |= FUTEX_SHARED;
 	if (args[3])
 		kind |= FUTEX_TIMED;
-	value = args[2];
-	if (value > FUTEX_VALUE_OTHER)
-		value = FUTEX_VALUE_OTHER;
 	return PREV_FUTEX | kind | value << FUTEX_VALUE_SHIFT;
 }
 

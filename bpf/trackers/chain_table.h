@@ -180,7 +180,7 @@ static __always_inline bool chain_finish(struct chain_slot *slot, int index, u64
  */
 static __always_inline bool chain_count(struct chain *c)
 {
-	u32 index = (u32)((c->origin_ns * 0x9e3779b97f4a7c15ULL) >> 40) & (CHAIN_ACCOUNTS - 1);
+	u32 index = (u32)((c->origin_ns * HASH_FACTOR) >> 40) & (CHAIN_ACCOUNTS - 1);
 	u64 tag = c->origin_ns << 8, *account;
 	u32 n = c->tasks;
 

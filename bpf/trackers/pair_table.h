@@ -79,7 +79,7 @@ struct pair_try {
 /* A key without a token: its low bits are zero, the others a hash. 0 stands for no key. */
 static __always_inline u64 pair_hash(u32 pair, const u64 *part)
 {
-	u64 h = (pair + 1) * 0x9e3779b97f4a7c15ULL;
+	u64 h = (pair + 1) * HASH_FACTOR;
 
 #pragma unroll
 	for (int i = 0; i < PAIR_PARTS; i++) {

@@ -45,7 +45,7 @@ static __always_inline struct span_slot *span_slot_at(u32 index)
 
 static __always_inline u64 span_hash(const u64 *text, u32 uid, u32 ns)
 {
-	u64 h = (span_seed ^ ((u64)ns << 32 | uid)) * 0x9e3779b97f4a7c15ULL;
+	u64 h = (span_seed ^ ((u64)ns << 32 | uid)) * HASH_FACTOR;
 
 #pragma unroll
 	for (int i = 0; i < SPAN_KEY_LEN / 8; i++) {

@@ -110,6 +110,10 @@ func switchCall(state uint32) (int, Futex) {
 		return CallException, 0
 	case c >= abi.PrevFutex && c < abi.PrevFutex+abi.FutexWaits:
 		return CallFutex, Futex(c - abi.PrevFutex | abi.FutexWaits)
+	case c >= abi.PrevFutexPlace && c < abi.PrevFutexPlace+abi.FutexPlaces:
+		c -= abi.PrevFutexPlace
+		f := MakeFutex(FutexWait, uint32(c/abi.FutexPlaceValue), false, c&abi.FutexPlaceTimed != 0)
+		return CallFutex, f.At(c % abi.FutexPlaceTimed)
 	default:
 		return c - 1, 0
 	}

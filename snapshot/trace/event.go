@@ -140,7 +140,7 @@ const (
 )
 
 // Futex is what a task that blocks in futex has asked for.
-type Futex uint8
+type Futex uint16
 
 // What Futex.Op returns.
 const (
@@ -165,6 +165,17 @@ func MakeFutex(op int, value uint32, shared, timed bool) Futex {
 	return f
 }
 
+// What Futex has beside enum futex_wait: the place, plus one.
+const (
+	futexPlaceShift = 8
+	futexPlaceMask  = 0x3f
+)
+
+// At is for tests as MakeFutex is: f at a place, from 0 to 31, or -1.
+func (f Futex) At(place int) Futex {
+	return f&^(futexPlaceMask<<futexPlaceShift) | Futex(place+1)<<futexPlaceShift
+}
+
 // Known reports whether the others tell anything.
 func (f Futex) Known() bool { return f&abi.FutexWaits != 0 }
 
@@ -178,7 +189,11 @@ func (f Futex) Shared() bool { return f&abi.FutexShared != 0 }
 func (f Futex) Timed() bool { return f&abi.FutexTimed != 0 }
 
 // Value is what the futex was expected to hold, at most FutexOther.
-func (f Futex) Value() int { return int(f&^abi.FutexWaits) >> abi.FutexValueShift }
+func (f Futex) Value() int { return int(f&(abi.FutexWaits-1)) >> abi.FutexValueShift }
+
+// Place is the same of all who wait for one futex of a process, and of one in 32 others; -1 where
+// it is not known: it is of FutexWait that is not shared.
+func (f Futex) Place() int { return int(f>>futexPlaceShift&futexPlaceMask) - 1 }
 
 // Wake is SchedWaking or SchedWakeupNew; the waker is Event.TID.
 type Wake struct {

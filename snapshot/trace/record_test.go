@@ -111,6 +111,9 @@ func TestRecordsFilledByC(t *testing.T) {
 	BEGIN(REC_SWITCH)
 	r.sw.prev_state = (PREV_FUTEX | FUTEX_IS_BITSET | FUTEX_SHARED | FUTEX_TIMED | 3 << FUTEX_VALUE_SHIFT) << PREV_CALL_SHIFT | 1;
 	END
+	BEGIN(REC_SWITCH)
+	r.sw.prev_state = (PREV_FUTEX_PLACE + 4 * FUTEX_PLACE_VALUE + FUTEX_PLACE_TIMED + 31) << PREV_CALL_SHIFT | 1;
+	END
 	BEGIN(REC_WORK_QUEUE)
 	r.queue.work = ~1ull; r.queue.function = ~2ull; memset(r.queue.name, 'q', sizeof(r.queue.name)); r.queue.req_cpu = -1;
 	END
@@ -174,6 +177,7 @@ func TestRecordsFilledByC(t *testing.T) {
 		trace.Syscall{NR: 7, PID: 70000, Args: [5]uint64{1, 0, 0, 0, ^uint64(5)}},
 		trace.Switch{PrevState: 2, Call: trace.CallException},
 		trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWaitBitset, 3, true, true)},
+		trace.Switch{PrevState: 1, Call: trace.CallFutex, Futex: trace.MakeFutex(trace.FutexWait, 4, false, true).At(31)},
 		trace.WorkQueue{Work: ^uint64(1), Function: ^uint64(2), Name: strings.Repeat("q", 24), ReqCPU: -1},
 		trace.Timer{Timer: ^uint64(1), Function: ^uint64(2), Now: ^uint64(3), TCP: trace.TCPTimer{
 			Kind: trace.TCPKeepAlive, State: trace.TCPSynSent, Waiter: 70000, Peer: [4]byte{127, 0, 1, 2}, Port: 65535, Listener: true,
