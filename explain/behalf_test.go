@@ -132,7 +132,7 @@ func TestBehalf(t *testing.T) {
 			s.request(epollWait).wake(3000, 1, server, backend, 3).swap(3001, 1, server, 0, sleeps(epollWait)).wake(6000, 3, backend, server, 1).
 				swap(6001, 1, 0, server, sleeps(0)).wake(10000, 1, server, alice, 2)
 		}},
-		{name: "its client has ended", sockets: gone, says: "(perhaps at work for the client alice 201", sure: Guess, trace: func(s *script) {
+		{name: "its client has ended", sockets: gone, sure: Inferred, says: "(at work for the client alice 201", trace: func(s *script) {
 			s.request(epollWait).wake(10000, 1, server, alice, 2)
 		}},
 		{name: "its client started it, and they share pipes", sockets: started, says: "(perhaps at work for the client alice 201", sure: Guess, trace: func(s *script) {

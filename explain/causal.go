@@ -108,7 +108,7 @@ func (b *backward) servesOthers(tid int, to uint64) bool {
 		others = first != 0
 	default: // what it did before may have led to this message
 		l := &level{tid: tid, process: b.w.process(tid), at: to, target: b.waiter}
-		if r, n := b.awake(l, &latest); r.at != 0 || n > 0 && !b.owesReply(l, &latest) {
+		if r, n, _ := b.awake(l, &latest); r.at != 0 || n > 0 && !b.owesReply(l, &latest) {
 			b.lo, others = max(b.from, latest.s.from), true
 		}
 	}
@@ -211,7 +211,11 @@ func (b *backward) push(l *level, x *message) bool {
 	if !b.answers(l, x.process, b.from, x.at) { // otherwise a server may answer in several messages
 		talks = b.sentBefore(l, x)
 	}
-	switch r, n := b.awake(l, x); {
+	r, n, regulars := b.awake(l, x)
+	if n -= regulars; regulars > 0 {
+		evidence = byOneOfMessages
+	}
+	switch {
 	case n == 1 && r.at != 0 && (others || !owes):
 		x, evidence = &r, byOneOfMessages
 	case n > 0 && !others && !sender && owes:
@@ -266,6 +270,9 @@ func (b *backward) deeper(l *level, x *message, p piece) bool {
 		return false
 	}
 	b.levels = append(b.levels, level{tid: x.tid, process: x.process, at: x.at, end: x.at, target: l.process, wait: p})
+	if evidences[p.evidence].confidence == Guess {
+		b.doubt = weaker(b.doubt, p.evidence)
+	}
 	return true
 }
 

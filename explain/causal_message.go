@@ -255,7 +255,8 @@ const stillAsking = 100_000
 // awake counts those who may have sent a thread something while it worked on a message: whom it
 // has ever answered or asked, and who were at work then for another reason than that it woke
 // them. If it had asked the one, and that one went to sleep meanwhile, then with when that was.
-func (b *backward) awake(l *level, x *message) (r message, n int) {
+// Regulars are those of them who have talked to it since the wait began, and nothing came of it.
+func (b *backward) awake(l *level, x *message) (r message, n, regulars int) {
 	asked := map[int]uint64{}
 	b.replies(l.tid, 0, x.at, func(r *reply, _ int) bool {
 		asked[r.tid] = r.at
@@ -267,14 +268,33 @@ func (b *backward) awake(l *level, x *message) (r message, n int) {
 			continue
 		}
 		n++
-		if q >= b.from-min(b.from, stillAsking) && b.w.m.roleOf(p, l.process) != roleClient &&
-			!b.answers(&level{tid: tid, process: p}, l.process, q, x.at) {
+		switch role := b.w.m.roleOf(p, l.process); {
+		case role != roleClient && q >= b.from-min(b.from, stillAsking) && !b.answers(&level{tid: tid, process: p}, l.process, q, x.at):
 			if at := b.w.m.fellAsleep(tid, x.at, l.at); at > r.at {
 				r = message{at: at, tid: tid, process: p, why: x.why}
 			}
+		case role == roleClient && b.talked(l, p, x.at) >= regular:
+			regulars++
 		}
 	}
-	return r, n
+	return r, n, regulars
+}
+
+// regular is how many messages from a client tell that the next one of it is not the one that
+// somebody else waits for.
+const regular = 3
+
+// talked counts the messages of a process to the thread of a level from the beginning of the wait
+// until a time.
+func (b *backward) talked(l *level, process int, until uint64) (n int) {
+	t := b.w.m.tasks[l.tid]
+	for i := t.segmentAt(b.from); i < len(t.segments) && t.segments[i].to < until; i++ {
+		b.w.walked++
+		if x, ok := b.message(t, &t.segments[i], 0); ok && x.process == process {
+			n++
+		}
+	}
+	return n
 }
 
 // workedBy reports whether a task had a CPU between a time and now, other than because the

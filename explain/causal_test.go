@@ -51,6 +51,16 @@ func TestCausal(t *testing.T) {
 		k.rest(2050, server, sleeps(epollWait))
 		chatter(k, alice, 2500, until)
 	}
+	// between has alice send something, and bob, who talks all the time, work while the server does.
+	between := func(k *talk) {
+		k.rest(2050, server, sleeps(epollWait))
+		chatter(k, bob, 3000, 10500)
+		k.tick(10900, alice)
+		k.send(10910, alice, server)
+		k.rest(10915, alice, sleeps(recv))
+		k.tick(10930, bob)
+		k.rest(10940, bob, sleeps(recv))
+	}
 	for _, c := range []causalCase{
 		{name: "a proxy", path: []string{"task server", "task backend", "running backend"}, not: []int{bob}, sure: Inferred, trace: func(k *talk) {
 			proxied(k, 2050)
@@ -191,6 +201,9 @@ func TestCausal(t *testing.T) {
 				k.tick(10940, bob)
 				k.send(10950, bob, server)
 			}},
+		{name: "one, beside a client that always talks, and has ended since", path: []string{"task server", "task alice", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Guess,
+			sockets: map[int]Sockets{server: {Listens: true, Accepted: 2}, alice: {Opened: 1}, victim: {Opened: 1}}, trace: between},
+		{name: "of two that talk, one may have been asked", path: []string{"task server", "task bob"}, sure: Guess, trace: between},
 		{name: "it was busy with another one", path: []string{"task server", "running server"}, sure: Seen, trace: func(k *talk) {
 			chatterBefore := 10500
 			k.send(uint64(chatterBefore), server, bob)

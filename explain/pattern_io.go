@@ -118,24 +118,36 @@ func roughBytes(n uint64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
+// written is what a task wrote.
+type written struct {
+	bytes uint64
+	since uint64 // when the first of it began
+}
+
 // writes adds up what each task wrote to a device meanwhile, and all of it.
-func (l *look) writes(dev uint32) (by map[int]uint64, all uint64) {
-	by = map[int]uint64{}
+func (l *look) writes(dev uint32) (by map[int]written, all uint64) {
+	by = map[int]written{}
 	from, to := l.span()
 	l.requestsIn(from, to, func(r *request, _, _ uint64) {
-		if r.dev == dev {
-			all += uint64(r.bytes)
-			if r.isWrite() {
-				by[r.tid] += uint64(r.bytes)
+		if r.dev != dev {
+			return
+		}
+		all += uint64(r.bytes)
+		if r.isWrite() {
+			x := by[r.tid]
+			if x.bytes == 0 || r.started() < x.since {
+				x.since = r.started()
 			}
+			x.bytes += uint64(r.bytes)
+			by[r.tid] = x
 		}
 	})
 	return by, all
 }
 
 // storm returns how much tasks of some kind wrote to the device that was waited for, if that
-// was most of what it did.
-func (l *look) storm(is func(tid int) bool) (by *Who, bytes uint64) {
+// was most of what it did. Since when they did is before the wait, if their requests were there.
+func (l *look) storm(is func(tid int, since uint64) bool) (by *Who, bytes uint64) {
 	_, dev, ok := l.diskTime()
 	if !ok {
 		return nil, 0
@@ -143,8 +155,8 @@ func (l *look) storm(is func(tid int) bool) (by *Who, bytes uint64) {
 	wrote, all := l.writes(dev)
 	most := 0
 	for _, tid := range slices.Sorted(maps.Keys(wrote)) {
-		if is(tid) {
-			if bytes += wrote[tid]; most == 0 || wrote[tid] > wrote[most] {
+		if is(tid, wrote[tid].since) {
+			if bytes += wrote[tid].bytes; most == 0 || wrote[tid].bytes > wrote[most].bytes {
 				most = tid
 			}
 		}
@@ -157,7 +169,7 @@ func (l *look) storm(is func(tid int) bool) (by *Who, bytes uint64) {
 
 // checkpoint: a task that calls itself a checkpointer wrote most of what the device did.
 func (l *look) checkpoint() *finding {
-	by, bytes := l.storm(func(tid int) bool {
+	by, bytes := l.storm(func(tid int, _ uint64) bool {
 		w := l.m.whoTask(tid)
 		for _, name := range []string{w.Comm, w.Title} {
 			if strings.Contains(name, "checkpoint") || strings.Contains(name, "redis-rdb-bgs") {
@@ -174,8 +186,8 @@ func (l *look) checkpoint() *finding {
 
 // writebackStorm: the kernel wrote dirty pages back meanwhile, most of what the device did.
 func (l *look) writebackStorm() *finding {
-	from, to := l.span()
-	by, bytes := l.storm(func(tid int) bool { return l.writesBack(tid, from, to) })
+	_, to := l.span()
+	by, bytes := l.storm(func(tid int, since uint64) bool { return l.writesBack(tid, since, to) })
 	if by == nil {
 		return nil
 	}

@@ -348,6 +348,12 @@ var patternCases = []patternCase{
 	{name: "little more than its own", trace: diskTrace(other, 128<<10, nil), want: "", advice: "io.max"},
 	{name: "writeback", trace: diskTrace(worker, 8<<20, func(s *script) { s.add(550, trace.WorkStart, 1, worker, trace.Work{Work: 3, Function: 90}) }), want: WritebackStorm,
 		advice: "vm.dirty_background_bytes (now 0), vm.dirty_bytes (now 123)", sure: Inferred},
+	{name: "writeback that had all under way before", trace: diskTrace(worker, 8<<20, func(s *script) {
+		s.add(550, trace.WorkStart, 1, worker, trace.Work{Work: 3, Function: 90}).add(650, trace.WorkEnd, 1, worker, trace.Work{Work: 3})
+	}), want: WritebackStorm, sure: Inferred, advice: "vm.dirty_background_bytes (now 0), vm.dirty_bytes (now 123)"},
+	{name: "writeback that had ended before", trace: diskTrace(worker, 8<<20, func(s *script) {
+		s.add(550, trace.WorkStart, 1, worker, trace.Work{Work: 3, Function: 90}).add(590, trace.WorkEnd, 1, worker, trace.Work{Work: 3})
+	}), want: BulkIO, sure: Inferred, advice: "io.max"},
 	{name: "a worker that does something else", trace: diskTrace(worker, 8<<20, func(s *script) { s.add(550, trace.WorkStart, 1, worker, trace.Work{Work: 3, Function: 80}) }), want: BulkIO,
 		advice: "io.max", sure: Inferred},
 	{name: "checkpoint", trace: diskTrace(6, 8<<20, nil), want: CheckpointStorm, advice: "checkpoint_completion_target", sure: Inferred,

@@ -88,6 +88,8 @@ func (m *model) findRole(client, server int) role {
 		return roleOther // a worker of the server, or another one beside it
 	case sKnown && s.serves() && cKnown && !c.serves() && !c.Partial:
 		return roleClient
+	case sKnown && s.serves() && s.Opened == 0 && !s.Partial && !cKnown:
+		return roleClient // it has ended, and the server is nobody's client
 	case cKnown && c.serves() && (!sKnown || !s.serves()):
 		return roleOther
 	}
