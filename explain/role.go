@@ -55,7 +55,7 @@ func (m *model) pidOf(tid int) int {
 }
 
 // roleOf tells whether a process is a client of a server: by the connections between them,
-// or else by which of them others connect to.
+// or else by which of them others connect to, and whether the server connects to any.
 func (m *model) roleOf(client, server int) role {
 	key := [2]int{client, server}
 	r, known := m.roles[key]
