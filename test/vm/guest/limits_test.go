@@ -311,7 +311,8 @@ func watchHeld(t *testing.T) (snaps string) {
 const enough = 3
 
 // worst waits for latencies of threads that are held up, and returns the explanation of the longest
-// of those that fulfil a condition. Interrupts that take that long are of the emulator.
+// of those that fulfil a condition. Interrupts that take that long are of the emulator, and a thread
+// that is parked is so by Go's runtime.
 func worst(t *testing.T, snaps, name string, is func(*explain.Result) bool) *explain.Result {
 	t.Helper()
 	seen := map[string]bool{}
@@ -329,7 +330,8 @@ func worst(t *testing.T, snaps, name string, is func(*explain.Result) bool) *exp
 			assert.NilError(t, json.Unmarshal(body, &report), "%s", f)
 			seen[f] = true
 			all = append(all, slices.DeleteFunc(report.Outliers, func(r explain.Result) bool {
-				return r.Task.Comm != heldComm+name || r.Blame.Cause == explain.IRQ || r.Blame.Cause == explain.Softirq || !is(&r)
+				emulated := r.Blame.Cause == explain.IRQ || r.Blame.Cause == explain.Softirq
+				return r.Task.Comm != heldComm+name || emulated || r.Blame.Wait == "parked" || !is(&r)
 			})...)
 		}
 	}
