@@ -120,7 +120,7 @@ func mostOf(times []asked, known func(tid int) []carried) *Activity {
 // tasks worked for.
 func (w *walker) activities(r *Result, pieces []piece) {
 	o := w.outlier
-	if w.m.names.Activities == nil && w.m.published == nil && o.Waker == nil && o.OnCPU == nil {
+	if w.m.names.Activities == nil && w.m.names.Moments == nil && w.m.published == nil && o.Waker == nil && o.OnCPU == nil {
 		return
 	}
 	if o.Key == nil && o.Began == "" && o.TID > 0 && o.Track != "activity" {
@@ -132,6 +132,7 @@ func (w *walker) activities(r *Result, pieces []piece) {
 	}
 	w.name(r.Parts, pieces)
 	w.nameByPublished(r.Parts, pieces)
+	w.nameByMoments(r.Parts, pieces, true)
 	for i := range r.Parts {
 		if p := &r.Parts[i]; p.key() == r.Blame.key() {
 			r.Blame.Activity = p.Activity
@@ -140,6 +141,7 @@ func (w *walker) activities(r *Result, pieces []piece) {
 	for i := range w.chained {
 		l := &w.chained[i]
 		w.name(l.parts, l.pieces)
+		w.nameByMoments(l.parts, l.pieces, true)
 		r.Chain[i].Activity = l.parts[0].Activity
 	}
 	w.nameRoots(r, pieces)
@@ -172,12 +174,17 @@ func (w *walker) nameBy(parts []Part, times map[partKey][]asked) {
 // nameRoots adds them to the ends of the path, with those of who ran there.
 func (w *walker) nameRoots(r *Result, pieces []piece) {
 	times := map[partKey][]asked{}
+	var ends []piece
 	leaves(pieces, func(p *piece) {
 		if t, ok := w.m.culpritAt(p); ok && t.tid != w.outlier.TID {
 			times[p.key()] = append(times[p.key()], t)
+			if w.m.names.Moments != nil {
+				ends = append(ends, *p)
+			}
 		}
 	})
 	w.nameBy(r.Roots, times)
+	w.nameByMoments(r.Roots, ends, false)
 	same := make(map[partKey]*Part, len(r.Parts))
 	for i := range r.Parts {
 		same[r.Parts[i].key()] = &r.Parts[i]

@@ -114,6 +114,8 @@ type Names struct {
 	Sockets func(pid int) (Sockets, bool)
 	// Activities are those that tasks worked for.
 	Activities func() []Carried
+	// Moments are traces that programs had published for their threads.
+	Moments func() []Moment
 }
 
 // Interval is in nanoseconds of CLOCK_MONOTONIC.

@@ -321,6 +321,7 @@ type model struct {
 	refaults   map[int][]refault // pages that threads read again; set with carried
 	carried    map[int][]carried // by thread; nil: not asked for yet
 	published  map[int][]carried // by thread: traces; nil: none
+	moments    map[int][]Moment  // by thread; nil: not looked at yet
 	labelled   []*Outlier        // declared pairs of threads that have labels
 	roles      map[[2]int]role   // of a process for another
 	replies    map[int][]reply   // by who woke; nil: not computed

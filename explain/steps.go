@@ -53,7 +53,9 @@ func (w *walker) steps(pieces []piece) []Step {
 				step.Merged, step.Count, step.Confidence, step.Evidence = true, s.sum.Count, s.sum.Confidence, s.sum.Evidence
 				step.Activity = w.stepActivity(s.times)
 			default:
-				step.Activity = w.stepActivity([]asked{p.asked()})
+				if step.Activity = w.stepActivity([]asked{p.asked()}); step.Activity == nil {
+					step.Activity = w.stepMoment(p)
+				}
 				if p.cause != Unexplained {
 					step.Confidence, step.Evidence = evidences[p.evidence].confidence, evidences[p.evidence].words
 				}

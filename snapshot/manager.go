@@ -76,6 +76,8 @@ type Options struct {
 	// Activities returns which activities tasks worked for between two times, in nanoseconds
 	// of CLOCK_MONOTONIC; nil: none.
 	Activities func(from, to uint64) []CarriedActivity
+	// Contexts returns what programs had published for threads between two such times; nil: nothing.
+	Contexts func(from, to uint64) []PublishedContext
 	// Explain explains the outliers of m from the events of the trace, while that is
 	// written; names waits until they have been looked up. An error is noted in the snapshot.
 	// Nil: no explanation.

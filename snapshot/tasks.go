@@ -44,6 +44,8 @@ type Names struct {
 
 	// Activities are requests that tasks of the trace worked for, as far as they are known.
 	Activities []CarriedActivity `json:"activities,omitempty"`
+	// Contexts are traces that programs had published for threads, each at one moment.
+	Contexts []PublishedContext `json:"contexts,omitempty"`
 
 	// Files are the open files that system calls refer to. They go into the trace only.
 	Files []trace.FileState `json:"-"`
@@ -91,6 +93,16 @@ type CarriedActivity struct {
 	Carried []CarriedTime `json:"carried,omitempty"`
 	// Evicted are pages that tasks had to read again, as one that worked for it had evicted them.
 	Evicted []EvictedPages `json:"evicted,omitempty"`
+}
+
+// PublishedContext is a trace that a program had published for one of its threads (OpenTelemetry's
+// thread context) when that was the current task.
+type PublishedContext struct {
+	WokenTID int    `json:"woken_tid,omitempty"` // whom the thread woke then, after a long sleep
+	TID      int    `json:"tid,omitempty"`       // or the thread, which left its CPU then, after a millisecond or more
+	MonoNS   uint64 `json:"mono_ns"`
+	TraceID  string `json:"trace_id"`
+	SpanID   string `json:"span_id"`
 }
 
 // EvictedPages are pages of the page cache that a task brought in, from one time to another.
@@ -168,7 +180,7 @@ func (m *Manager) lookUpNames(j *job) Names {
 	if m.opts.Names == nil {
 		return n
 	}
-	carried := m.carried(j) // first: it is forgotten soon
+	carried, contexts := m.carried(j) // first: they are forgotten soon
 	refs := trace.FindReferences(j.cpus, m.opts.SyscallName)
 	refs.First = involved(j.meta.Outliers)
 	if j.early == nil {
@@ -181,7 +193,7 @@ func (m *Manager) lookUpNames(j *job) Names {
 			n.merge(&more)
 		}
 	}
-	n.Version, n.Activities = NamesVersion, carried
+	n.Version, n.Activities, n.Contexts = NamesVersion, carried, contexts
 	return n
 }
 
@@ -190,16 +202,22 @@ func (m *Manager) lookUpNames(j *job) Names {
 const carriedBefore = uint64(time.Second)
 
 // carried asks what tasks worked for during the outliers.
-func (m *Manager) carried(j *job) []CarriedActivity {
-	if m.opts.Activities == nil || len(j.meta.Outliers) == 0 {
-		return nil
+func (m *Manager) carried(j *job) (list []CarriedActivity, contexts []PublishedContext) {
+	if len(j.meta.Outliers) == 0 {
+		return nil, nil
 	}
 	from, to := j.meta.Outliers[0].StartMono, j.meta.Outliers[0].EndMono
 	for i := range j.meta.Outliers {
 		o := &j.meta.Outliers[i]
 		from, to = min(from, o.StartMono), max(to, o.EndMono)
 	}
-	return m.opts.Activities(from-min(from, carriedBefore), to)
+	if m.opts.Activities != nil {
+		list = m.opts.Activities(from-min(from, carriedBefore), to)
+	}
+	if m.opts.Contexts != nil {
+		contexts = m.opts.Contexts(from, to)
+	}
+	return list, contexts
 }
 
 // traceNames converts the names to those stored in the trace itself.

@@ -365,6 +365,27 @@ type ContextPlace struct {
 	_          uint32
 }
 
+// enum context_kind, context.h.
+const (
+	ContextWaker   = 0
+	ContextRun     = 1
+	ContextRequest = 2
+)
+
+// ContextKey is struct context_key, context.h.
+type ContextKey struct {
+	_    structs.HostLayout
+	Of   uint32
+	Kind uint32
+}
+
+// KeptContext is struct kept_context, context.h.
+type KeptContext struct {
+	_      structs.HostLayout
+	TimeNs uint64
+	Id     [3]uint64
+}
+
 // ContextThread is struct context_thread, context.h.
 type ContextThread struct {
 	_        structs.HostLayout

@@ -21,6 +21,23 @@ struct context_place {
 	__u32 _pad;
 };
 
+enum context_kind {
+	CONTEXT_WAKER = 0,   /* of a waker, by the woken thread */
+	CONTEXT_RUN = 1,     /* of who has run for long, by that thread */
+	CONTEXT_REQUEST = 2, /* of who submitted a block request, by its slot */
+};
+
+/* A context that is kept: of a moment in which its thread was current. */
+struct context_key {
+	__u32 of;
+	__u32 kind;
+};
+
+struct kept_context {
+	__u64 time_ns; /* of the wake-up, the end of the run, or the submission */
+	__u64 id[3];   /* trace_id, span_id */
+};
+
 /* A thread of a program that has a place. */
 struct context_thread {
 	__u64 pointer; /* thread pointer */

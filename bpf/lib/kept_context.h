@@ -8,23 +8,7 @@
 
 #include "lib/thread_context.h"
 
-enum context_kind {
-	CONTEXT_WAKER,	 /* of a waker, by the woken thread */
-	CONTEXT_RUN,	 /* of who has run for long, by that thread */
-	CONTEXT_REQUEST, /* of who submitted a block request, by its slot */
-};
-
-struct context_key {
-	u32 of;
-	u32 kind;
-};
-
-struct kept_context {
-	u64 time_ns; /* of the wake-up, the end of the run, or the submission */
-	u64 id[3];
-};
-
-/* Written when the thread is current, read at the outlier. Sized by the daemon. */
+/* Written when the thread is current, read at the outlier and for snapshots. Sized by the daemon. */
 MAP(kept_contexts, LRU_HASH, 0, 1, struct context_key, struct kept_context);
 
 /* Keeps the context of current; 0: it has none. */

@@ -250,6 +250,7 @@ func explainNames(names func() *snapshot.Names) explain.Names {
 			return known().Listeners[i].PID
 		},
 		Activities: func() []explain.Carried { return explainActivities(known().Activities) },
+		Moments:    func() []explain.Moment { return explainContexts(known().Contexts) },
 		Setting:    func(name string) string { return known().Settings[name] },
 		Limit:      func(cgroup, name string) string { return known().limits[cgroup][name] },
 		Tasks:      func() []int { return slices.Sorted(maps.Keys(known().tasks)) },
@@ -305,6 +306,15 @@ func explainSockets(s *snapshot.ProcessSockets) explain.Sockets {
 	out := explain.Sockets{Listens: s.Listens, Accepted: s.Accepted, Opened: s.Opened, Partial: s.Partial}
 	for _, c := range s.Connections {
 		out.Connections = append(out.Connections, explain.Connection{Local: c.Local, Remote: c.Remote, Accepted: c.Accepted})
+	}
+	return out
+}
+
+func explainContexts(list []snapshot.PublishedContext) []explain.Moment {
+	out := make([]explain.Moment, len(list))
+	for i := range list {
+		x := &list[i]
+		out[i] = explain.Moment{Woken: x.WokenTID, TID: x.TID, At: x.MonoNS, TraceID: x.TraceID, SpanID: x.SpanID}
 	}
 	return out
 }

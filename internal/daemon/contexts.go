@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/hex"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,6 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/contexts"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -31,6 +33,28 @@ func (d *daemon) findContexts(ctx context.Context) error {
 		return nil
 	}
 	return d.contexts.Run(ctx)
+}
+
+// publishedContexts is snapshot.Options.Contexts.
+func (d *daemon) publishedContexts(from, to uint64) (list []snapshot.PublishedContext) {
+	if d.contexts == nil || d.contexts.Publishers() == 0 {
+		return nil
+	}
+	kept, err := d.kernel.KeptContexts(from, to)
+	if err != nil {
+		d.log.Warn("contexts of threads beside the slow one", zap.Error(err))
+	}
+	for i := range kept {
+		k := &kept[i]
+		x := snapshot.PublishedContext{MonoNS: k.MonoNS, TraceID: hex.EncodeToString(k.TraceID[:]), SpanID: hex.EncodeToString(k.SpanID[:])}
+		if k.Ran {
+			x.TID = k.Of
+		} else {
+			x.WokenTID = k.Of
+		}
+		list = append(list, x)
+	}
+	return list
 }
 
 // learnContext waits for the context of a thread, which follows outliers at switches. Of a

@@ -368,6 +368,7 @@ func (d *daemon) openManager() (err error) {
 		Explain:     explain,
 		Names:       d.traceNames,
 		Activities:  d.carriedActivities,
+		Contexts:    d.publishedContexts,
 		Usual:       d.addUsual,
 		Shed:        d.shedBetween,
 		Missed:      func() uint64 { return d.kernel.Missed().Sum() },

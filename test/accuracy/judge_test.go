@@ -21,6 +21,7 @@ type truth struct {
 	Part    uint64 `json:"part_ns"` // of it, what the culprit took
 	Request string `json:"request"` // INDEX.GENERATION of the token that the culprit carried; 0.0: none
 	Trace   string `json:"trace"`   // that the culprit had published; "": none
+	Behind  string `json:"behind"`  // that the root had, likewise
 	Crowded bool   `json:"crowded"` // no other CPU was idle all the time
 	Spoilt  string `json:"spoilt"`  // why this run says nothing
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,6 +60,10 @@ func requestScenarios(shared *resources) []scenario {
 			name: "trace-lock", rule: trackOffCPU, prepare: withContexts,
 			want: want{causes: only(explain.Locked), by: "scn-holder", advice: "perf record -g"},
 		},
+		{
+			name: "trace-chain", rule: trackOffCPU, prepare: withContexts,
+			want: want{causes: only(explain.Task), by: "scn-middle", root: explain.Running, rootBy: "scn-last", advice: "It is CPU time of scn-last"},
+		},
 	}
 }
 
@@ -82,8 +87,8 @@ func waitForPublishers(t *testing.T, some bool) {
 	}
 }
 
-// judgeTrace tells what is wrong with the trace that is blamed: it is that which the culprit had
-// published when it let go, and none that it had before or after.
+// judgeTrace tells what is wrong with the traces that are named: they are those which the culprit, and
+// who is at the end of the path, had published when they let go, and none that they had before or after.
 func judgeTrace(tr *truth, r *explain.Result) (wrong []string) {
 	if tr.Trace == "" {
 		return nil
@@ -91,8 +96,19 @@ func judgeTrace(tr *truth, r *explain.Result) (wrong []string) {
 	if a := r.Blame.Activity; a == nil || a.TraceID != tr.Trace || a.Token != "" || a.Same {
 		wrong = append(wrong, fmt.Sprintf("blames %+v, not trace %s", a, tr.Trace))
 	}
-	if says := "(at work on a request, trace " + tr.Trace + ", as it woke it)"; !strings.Contains(r.Verdict, says) {
-		wrong = append(wrong, fmt.Sprintf("the verdict does not say %q", says))
+	says := func(trace string) {
+		if says := "(at work on a request, trace " + trace + ", as it woke it)"; !strings.Contains(r.Verdict, says) {
+			wrong = append(wrong, fmt.Sprintf("the verdict does not say %q", says))
+		}
+	}
+	says(tr.Trace)
+	if tr.Behind != "" {
+		says(tr.Behind)
+		if !slices.ContainsFunc(r.Path, func(s explain.Step) bool {
+			return s.Task.TID == tr.Root && s.Activity != nil && s.Activity.TraceID == tr.Behind
+		}) {
+			wrong = append(wrong, "no step of the path is of trace "+tr.Behind)
+		}
 	}
 	return wrong
 }

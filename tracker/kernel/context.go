@@ -1,11 +1,13 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -154,4 +156,52 @@ func (o *Objects) ContextThread(tid int) (t abi.ContextThread, ok bool, err erro
 		return t, false, fmt.Errorf("read the context of thread %d: %w", tid, err)
 	}
 	return t, true, nil
+}
+
+// KeptContext is what the program of a thread had published for it at one moment, in which it was
+// the current task.
+type KeptContext struct {
+	// Of is the thread that it woke then, after a sleep past the floor of the rules; or, if Ran, itself:
+	// it left its CPU, after a millisecond or more.
+	Of      int
+	Ran     bool
+	MonoNS  uint64 // CLOCK_MONOTONIC
+	TraceID [16]byte
+	SpanID  [8]byte
+}
+
+// maxKeptContexts bounds what KeptContexts returns: the newest.
+const maxKeptContexts = 1024
+
+// keptAtOnce is how many are read by one system call: more than one bucket of the map has.
+const keptAtOnce = 1024
+
+// KeptContexts returns those that are kept of between two times, in order of time: of each thread,
+// the last moment of each kind. There are none without rules on wake-ups or sleeps.
+func (o *Objects) KeptContexts(from, to uint64) (list []KeptContext, err error) {
+	if !o.Plan().Contexts {
+		return nil, ErrNoContexts
+	}
+	keys, values := make([]abi.ContextKey, keptAtOnce), make([]abi.KeptContext, keptAtOnce)
+	var cursor ebpf.MapBatchCursor
+	for err == nil {
+		var n int
+		n, err = o.Maps().KeptContexts.BatchLookup(&cursor, keys, values, nil)
+		for i := range keys[:n] {
+			k, v := &keys[i], &values[i]
+			if v.TimeNs < from || v.TimeNs > to || k.Kind == abi.ContextRequest {
+				continue
+			}
+			x := KeptContext{Of: int(k.Of), Ran: k.Kind == abi.ContextRun, MonoNS: v.TimeNs}
+			binary.NativeEndian.PutUint64(x.TraceID[:8], v.Id[0])
+			binary.NativeEndian.PutUint64(x.TraceID[8:], v.Id[1])
+			binary.NativeEndian.PutUint64(x.SpanID[:], v.Id[2])
+			list = append(list, x)
+		}
+	}
+	if !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, fmt.Errorf("read the contexts that are kept: %w", err)
+	}
+	slices.SortFunc(list, func(a, b KeptContext) int { return cmp.Or(cmp.Compare(a.MonoNS, b.MonoNS), cmp.Compare(a.Of, b.Of)) })
+	return list[max(0, len(list)-maxKeptContexts):], nil
 }

@@ -110,7 +110,7 @@ static void other_lock(void)
 
 /* ------------------------------------------- a lock, and traces instead of tokens */
 
-static struct record traces[2];
+static struct record traces[3];
 
 static void publish(struct record *r, uint8_t id)
 {
@@ -141,6 +141,70 @@ static void trace_lock(void)
 	truth.trace = "b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2";
 	begin = now() + 20 * MSEC;
 	locked_by(hold_traced, &traces[1], take_traced);
+}
+
+/* --------------------------------------------------------- traces further down the path */
+
+static int from_middle[2], from_last[2];
+
+static void await_byte(int fd)
+{
+	char c;
+
+	need(read(fd, &c, 1) == 1, "read from a pipe");
+}
+
+static void send_byte(int fd)
+{
+	need(write(fd, "", 1) == 1, "write to a pipe");
+}
+
+static void work_traced(struct actor *actor)
+{
+	publish(actor->arg, 0xc3);
+	exactly(begin);
+	spin_until(begin + LONG);
+	send_byte(from_last[1]);
+	publish(actor->arg, 0xd4);
+}
+
+static void ask_traced(struct actor *actor)
+{
+	publish(actor->arg, 0xb2);
+	await_byte(from_last[0]);
+	send_byte(from_middle[1]);
+	publish(actor->arg, 0xd4);
+}
+
+static void wait_traced(struct actor *actor)
+{
+	publish(actor->arg, 0xa1);
+	truth.victim = actor->tid;
+	sleep_until(begin + MSEC);
+	truth.start = now();
+	await_byte(from_middle[0]);
+	truth.end = now();
+}
+
+/* The victim waits for one that waits for another one. Each works for a request of its own. */
+static void trace_chain(void)
+{
+	struct actor last = {.comm = "scn-last", .cpu = other, .fifo = MIDDLE, .act = work_traced, .arg = &traces[0]};
+	struct actor middle = {.comm = "scn-middle", .cpu = cpu, .fifo = MIDDLE, .act = ask_traced, .arg = &traces[1]};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = wait_traced, .arg = &traces[2]};
+
+	need(pipe(from_middle) == 0 && pipe(from_last) == 0, "pipes");
+	begin = now() + 20 * MSEC;
+	start(&last);
+	start(&middle);
+	start(&victim);
+	join(&last);
+	join(&middle);
+	join(&victim);
+	truth.culprit = middle.tid;
+	truth.root = last.tid;
+	truth.trace = "b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2";
+	truth.behind = "c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3";
 }
 
 /* ------------------------------------------------------- a work queue of the kernel */
@@ -292,11 +356,6 @@ static void evicted(void)
 }
 
 const struct scenario request_scenarios[] = {
-	{"req-own-lock", own_lock},
-	{"req-lock", other_lock},
-	{"req-work", work_queue},
-	{"req-evicted", evicted},
-	{"req-pool", pool},
-	{"trace-lock", trace_lock},
-	{NULL, NULL},
+	{"req-own-lock", own_lock}, {"req-lock", other_lock},	{"req-work", work_queue},     {"req-evicted", evicted},
+	{"req-pool", pool},	    {"trace-lock", trace_lock}, {"trace-chain", trace_chain}, {NULL, NULL},
 };

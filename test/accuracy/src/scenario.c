@@ -21,11 +21,11 @@ int cpu, other;
 
 static void tell(void)
 {
-	printf("{\"victim\":%d,\"culprit\":%d,\"root\":%d,\"start_ns\":%llu,\"end_ns\":%llu,\"part_ns\":%llu,\"request\":\"%u.%u\",\"trace\":\"%s\",\"crowded\":%s,\"spoilt\":\"%s\"}\n",
+	printf("{\"victim\":%d,\"culprit\":%d,\"root\":%d,\"start_ns\":%llu,\"end_ns\":%llu,\"part_ns\":%llu,\"request\":\"%u.%u\",\"trace\":\"%s\",\"behind\":\"%s\",\"crowded\":%s,\"spoilt\":\"%s\"}\n",
 	       truth.victim, truth.culprit, truth.root, (unsigned long long)truth.start, (unsigned long long)truth.end,
 	       (unsigned long long)(truth.part ? truth.part : truth.end - truth.start), (unsigned)truth.request,
-	       (unsigned)(truth.request >> 32), truth.trace ? truth.trace : "", truth.crowded ? "true" : "false",
-	       truth.spoilt ? truth.spoilt : "");
+	       (unsigned)(truth.request >> 32), truth.trace ? truth.trace : "", truth.behind ? truth.behind : "",
+	       truth.crowded ? "true" : "false", truth.spoilt ? truth.spoilt : "");
 	fflush(stdout);
 }
 

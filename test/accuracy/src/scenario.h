@@ -26,6 +26,7 @@ struct truth {
 	uint64_t part;	     /* of it, what the culprit took; 0: all */
 	uint64_t request;    /* the token that the culprit carried; 0: none */
 	const char *trace;   /* that the culprit had published; NULL: none */
+	const char *behind;  /* that the root had, likewise */
 	bool crowded;	     /* no other CPU was idle all the time */
 	const char *spoilt;  /* why this run says nothing; NULL: it does */
 };

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
@@ -212,8 +213,37 @@ func TestContextsOfOthers(t *testing.T) {
 			}
 			assert.Check(t, found > 0, "%+v", waits)
 			t.Log(found, "of", len(waits))
+			if kind == "woken" {
+				c.checkKept(t, waits)
+			}
 		})
 	}
+}
+
+// checkKept checks that of the last sleep of each thread the context of who ended it is kept, for
+// snapshots, and of no time when there was none.
+func (c *camera) checkKept(t *testing.T, waits []threadctx.Sleep) {
+	t.Helper()
+	last := map[int]threadctx.Sleep{}
+	for _, s := range waits {
+		if s.End > last[s.TID].End {
+			last[s.TID] = s
+		}
+	}
+	found := 0
+	for tid, s := range last {
+		kept, err := c.kernel.KeptContexts(s.Start, s.End)
+		assert.NilError(t, err)
+		for _, k := range kept {
+			if k.Of == tid && !k.Ran {
+				assert.Check(t, is.Equal(hex.EncodeToString(k.TraceID[:]), s.Other))
+				found++
+			}
+		}
+		kept, err = c.kernel.KeptContexts(0, 1)
+		assert.Check(t, err == nil && len(kept) == 0, "%v, %+v", err, kept)
+	}
+	assert.Check(t, found > 0, "%+v", last)
 }
 
 // The contexts of threads are read while they sleep, by whoever asks.
