@@ -251,7 +251,7 @@ func (a *Activity) text(ns int64) string {
 }
 
 // Words returns what it is called in a sentence: request "report", token 3.17.5. Programs
-// choose names: they are bounded.
+// choose names, and whoever made the snapshot all of it: it is bounded.
 func (a *Activity) Words() string {
 	s := "request"
 	switch name := shortText(a.Name); {
@@ -265,11 +265,10 @@ func (a *Activity) Words() string {
 			s += fmt.Sprintf(" %q", name)
 		}
 	}
-	if a.Token != "" {
-		s += ", token " + a.Token
-	}
-	if a.TraceID != "" {
-		s += ", trace " + a.TraceID
+	for _, x := range []struct{ what, id string }{{"token", a.Token}, {"trace", a.TraceID}} {
+		if id := shortText(x.id); id != "" {
+			s += ", " + x.what + " " + id
+		}
 	}
 	return s
 }

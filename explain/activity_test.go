@@ -50,6 +50,7 @@ func TestActivity(t *testing.T) {
 		{"without a name", []Carried{by(third, "", "1.9.1", 0, 20000)}, behind + ` (at work on a request, token 1.9.1), woken`},
 		{"a trace alone", []Carried{{Activity{TraceID: "4bf9"}, []CarriedTime{{third, 0, 2e7}}, nil}}, behind + ` (at work on a request, trace 4bf9), woken`},
 		{"backwards", []Carried{by(third, "report", "1.9.1", 20000, 0)}, behind + ", woken"},
+		{"hostile trace", []Carried{{Activity{TraceID: "a\n" + strings.Repeat("b", 1000)}, []CarriedTime{{third, 0, 2e7}}, nil}}, behind + ` (at work on a request, trace a bbb`},
 		{"hostile", []Carried{by(third, "a\n\x1b[31m\u202e"+strings.Repeat("x", 1000), "1.9.1", 0, 20000)}, behind + ` (at work on request "a \x1b[31m\u202exxx`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
