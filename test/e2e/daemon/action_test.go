@@ -75,6 +75,7 @@ func TestAction(t *testing.T) {
 		given[0].Explained, o.Explained = nil, nil     // the event may have been told before it was explained,
 		given[0].Completed, o.Completed = false, false // and once more when its stacks were named
 		given[0].Cursor, o.Cursor = "", ""             // is of the stream alone
+		given[0].Dir, o.Dir = "", ""                   // likewise: where a snapshot is
 		usual := given[0].Usual                        // is of the snapshot alone
 		assert.Check(t, usual != nil && usual.Count >= 1 && usual.P99NS >= usual.MedianNS && usual.P99NS > 0, "such delays are usually %+v", usual)
 		given[0].Usual = nil

@@ -18,7 +18,7 @@ import (
 // the load.
 func TestBudget(t *testing.T) {
 	needRoot(t)
-	budget := "5%"
+	budget := "1.5%"
 	if underUnit { // whose prices are assumed, and lower
 		budget = "1%"
 	}
