@@ -175,10 +175,11 @@ func (w *walker) nameBy(parts []Part, times map[partKey][]asked) {
 func (w *walker) nameRoots(r *Result, pieces []piece) {
 	times := map[partKey][]asked{}
 	var ends []piece
+	moments := len(w.m.knownMoments()) > 0
 	leaves(pieces, func(p *piece) {
 		if t, ok := w.m.culpritAt(p); ok && t.tid != w.outlier.TID {
 			times[p.key()] = append(times[p.key()], t)
-			if w.m.names.Moments != nil {
+			if moments {
 				ends = append(ends, *p)
 			}
 		}

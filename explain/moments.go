@@ -17,33 +17,43 @@ type Moment struct {
 	TraceID, SpanID string
 }
 
-// momentsOf returns those of a thread, in order of time.
-func (m *model) momentsOf(tid int) []Moment {
-	if m.names.Moments == nil {
-		return nil
+// activity is what is told of it.
+func (x *Moment) activity() Activity {
+	a := Activity{TraceID: x.TraceID, SpanID: x.SpanID, Evidence: asItLeft}
+	if x.Woken != 0 {
+		a.Evidence = asItWoke
 	}
-	if m.moments == nil {
-		m.moments = map[int][]Moment{}
-		wakers := map[int][]Moment{} // by whom they woke
-		for _, x := range m.names.Moments() {
-			if x.Woken == 0 {
-				m.moments[x.TID] = append(m.moments[x.TID], x)
-			} else {
-				wakers[x.Woken] = append(wakers[x.Woken], x)
+	return a
+}
+
+// within reports whether it is of the time of a piece.
+func (x *Moment) within(p *piece) bool { return p.from <= x.At && x.At <= p.to+sameEvent }
+
+// knownMoments returns all of them, by thread and in order of time.
+func (m *model) knownMoments() map[int][]Moment {
+	if m.moments != nil || m.names.Moments == nil {
+		return m.moments
+	}
+	m.moments = map[int][]Moment{}
+	wakers := map[int][]Moment{} // by whom they woke
+	for _, x := range m.names.Moments() {
+		if x.Woken == 0 {
+			m.moments[x.TID] = append(m.moments[x.TID], x)
+		} else {
+			wakers[x.Woken] = append(wakers[x.Woken], x)
+		}
+	}
+	for id, t := range m.tasks {
+		for _, x := range wakers[threadID(id)] {
+			if by := threadID(t.wokenBy(x.At)); by != 0 {
+				m.moments[by] = append(m.moments[by], x)
 			}
 		}
-		for id, t := range m.tasks {
-			for _, x := range wakers[threadID(id)] {
-				if by := threadID(t.wokenBy(x.At)); by != 0 {
-					m.moments[by] = append(m.moments[by], x)
-				}
-			}
-		}
-		for _, list := range m.moments {
-			slices.SortFunc(list, func(a, b Moment) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Woken, b.Woken)) })
-		}
 	}
-	return m.moments[threadID(tid)]
+	for _, list := range m.moments {
+		slices.SortFunc(list, func(a, b Moment) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Woken, b.Woken)) })
+	}
+	return m.moments
 }
 
 // wokenBy returns the task that ended a sleep of a task at a time, by itself; 0: none did.
@@ -63,45 +73,48 @@ const sameEvent = 1000
 
 func near(a, b uint64) bool { return a <= b+sameEvent && b <= a+sameEvent }
 
-// momentOf returns a moment at which the culprit of a piece was in the way, and what tells that.
-func (m *model) momentOf(p *piece) (x Moment, evidence string) {
+// momentOf returns the last moment at which the culprit of a piece was in the way; nil: none is known.
+func (m *model) momentOf(p *piece) *Moment {
 	if p.by == nil || p.by.Kind != KindTask || p.by.TID <= 0 || m.kernelThread(p.by.TID) {
-		return Moment{}, ""
+		return nil
 	}
-	list := m.momentsOf(p.by.TID)
+	list := m.knownMoments()[threadID(p.by.TID)]
 	for i := range slices.Backward(list) {
-		x := list[i]
-		switch within := p.from <= x.At && x.At <= p.to+sameEvent; {
-		case p.state == "blocked" && x.Woken != 0 && x.Woken == threadID(p.task) && near(x.At, p.to):
-			return x, asItWoke
-		case p.state != "blocked" && x.Woken == 0 && within && p.to-p.from >= leastRun:
-			return x, asItLeft
-		case p.state == "running" && x.Woken != 0 && within:
-			return x, asItWoke
+		x, found := &list[i], false
+		switch {
+		case p.state == "blocked":
+			found = x.Woken != 0 && x.Woken == threadID(p.task) && near(x.At, p.to)
+		case x.Woken == 0:
+			found = x.within(p) && p.to-p.from >= leastRun
+		case p.state == "running":
+			found = x.within(p)
+		}
+		if found {
+			return x
 		}
 	}
-	return Moment{}, ""
+	return nil
 }
 
 // nameByMoments names the traces of such moments: on those parts of pieces that they are of for half
 // of the time or more, and for which nothing else is known; if others is set, not while a task was
 // in its own way.
 func (w *walker) nameByMoments(parts []Part, pieces []piece, others bool) {
-	if w.m.names.Moments == nil {
+	if len(w.m.knownMoments()) == 0 {
 		return
 	}
 	sums := map[partKey]map[Activity]uint64{}
 	for i := range pieces {
 		p := &pieces[i]
-		x, evidence := w.m.momentOf(p)
-		if evidence == "" || others && p.by.TID == p.task {
+		x := w.m.momentOf(p)
+		if x == nil || others && p.by.TID == p.task {
 			continue
 		}
 		key := p.key()
 		if sums[key] == nil {
 			sums[key] = map[Activity]uint64{}
 		}
-		sums[key][Activity{TraceID: x.TraceID, SpanID: x.SpanID, Evidence: evidence}] += p.ns()
+		sums[key][x.activity()] += p.ns()
 	}
 	for i := range parts {
 		p := &parts[i]
@@ -122,21 +135,17 @@ func (w *walker) nameByMoments(parts []Part, pieces []piece, others bool) {
 	}
 }
 
-// stepMoment is what the task of a step had published at a moment of it.
+// stepMoment is what the task of a step had published last within it.
 func (w *walker) stepMoment(p *piece) *Activity {
 	if p.state != "running" {
 		return nil
 	}
-	list := w.m.momentsOf(p.task)
+	list := w.m.knownMoments()[threadID(p.task)]
 	for i := range slices.Backward(list) {
-		x := &list[i]
-		if p.from <= x.At && x.At <= p.to+sameEvent {
-			a := &Activity{TraceID: x.TraceID, SpanID: x.SpanID, Evidence: asItLeft}
-			if x.Woken != 0 {
-				a.Evidence = asItWoke
-			}
-			a.Same = w.same(a)
-			return a
+		if list[i].within(p) {
+			a := list[i].activity()
+			a.Same = w.same(&a)
+			return &a
 		}
 	}
 	return nil
