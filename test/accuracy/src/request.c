@@ -127,12 +127,17 @@ static void hold_traced(struct actor *actor)
 	publish(actor->arg, 0xc3); /* and works on something else */
 }
 
-static void take_traced(struct actor *actor)
+static void traced_victim_begins(struct actor *actor)
 {
 	publish(&traces[0], 0xa1);
 	truth.victim = actor->tid;
 	sleep_until(begin + MSEC);
 	truth.start = now();
+}
+
+static void take_traced(struct actor *actor)
+{
+	traced_victim_begins(actor);
 	take_lock();
 }
 
@@ -178,10 +183,7 @@ static void ask_traced(struct actor *actor)
 
 static void wait_traced(struct actor *actor)
 {
-	publish(actor->arg, 0xa1);
-	truth.victim = actor->tid;
-	sleep_until(begin + MSEC);
-	truth.start = now();
+	traced_victim_begins(actor);
 	await_byte(from_middle[0]);
 	truth.end = now();
 }
@@ -189,9 +191,9 @@ static void wait_traced(struct actor *actor)
 /* The victim waits for one that waits for another one. Each works for a request of its own. */
 static void trace_chain(void)
 {
-	struct actor last = {.comm = "scn-last", .cpu = other, .fifo = MIDDLE, .act = work_traced, .arg = &traces[0]};
+	struct actor last = {.comm = "scn-last", .cpu = other, .fifo = MIDDLE, .act = work_traced, .arg = &traces[2]};
 	struct actor middle = {.comm = "scn-middle", .cpu = cpu, .fifo = MIDDLE, .act = ask_traced, .arg = &traces[1]};
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = wait_traced, .arg = &traces[2]};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = wait_traced};
 
 	need(pipe(from_middle) == 0 && pipe(from_last) == 0, "pipes");
 	begin = now() + 20 * MSEC;
