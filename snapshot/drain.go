@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -39,12 +40,10 @@ const boostedWait = 20 * time.Millisecond
 const maxIdle = time.Hour
 
 func (m *Manager) loop(ctx context.Context) {
-	retention := time.NewTicker(retentionInterval)
-	defer retention.Stop()
+	retention := pulse.After(retentionInterval)
 	timer := time.NewTimer(maxIdle)
 	defer timer.Stop()
-	stallCheck := time.NewTicker(time.Second)
-	defer stallCheck.Stop()
+	stallCheck := pulse.After(time.Second)
 	m.missed.note(linux.Monotonic())
 	for {
 		timer.Reset(m.step())
@@ -65,10 +64,12 @@ func (m *Manager) loop(ctx context.Context) {
 			return
 		case <-m.wake:
 		case <-timer.C:
-		case <-stallCheck.C:
+		case <-stallCheck:
+			stallCheck = pulse.After(time.Second)
 			m.checkDisk()
 			m.missed.note(linux.Monotonic())
-		case <-retention.C:
+		case <-retention:
+			retention = pulse.After(retentionInterval)
 			m.mu.Lock()
 			busy := len(m.open) > 0
 			m.mu.Unlock()

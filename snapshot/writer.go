@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -55,8 +56,7 @@ const boostNamesTimeout = 100 * time.Millisecond
 // happens here, retention included, and none in the loop that reads the recorder. A
 // snapshot still waiting for names does not delay others.
 func (m *Manager) writeAll() {
-	retention := time.NewTicker(retentionInterval)
-	defer retention.Stop()
+	retention := pulse.After(retentionInterval)
 	named := make(chan job, cap(m.queue)) // never blocks: one slot per queued snapshot
 	waiting := 0
 	for queue := m.queue; queue != nil || waiting > 0; {
@@ -82,7 +82,8 @@ func (m *Manager) writeAll() {
 		case j := <-named:
 			waiting--
 			m.writeOne(&j)
-		case <-retention.C:
+		case <-retention:
+			retention = pulse.After(retentionInterval)
 			m.writing.start("enforce retention")
 			_ = m.opts.Guard.Do(guard.Store, func() error { m.opts.Store.Enforce(); return nil }) // logs its errors
 			m.writing.end()

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/pulse"
 )
 
 // Variable is the thread-local variable that points to a thread's context.
@@ -78,13 +79,11 @@ func New(opts *Options) *Finder {
 
 // Run looks at the processes until ctx is done.
 func (f *Finder) Run(ctx context.Context) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	for {
 		if err := f.pass(ctx); err != nil {
 			f.opts.Log.Warn("look for processes that publish contexts", zap.Error(err))
 		}
-		if !f.wait(ctx, tick.C) {
+		if !f.wait(ctx, pulse.After(interval)) {
 			return nil
 		}
 	}

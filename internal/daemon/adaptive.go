@@ -8,6 +8,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
@@ -15,13 +16,11 @@ import (
 
 // adaptThresholds updates adaptive thresholds once a second.
 func (d *daemon) adaptThresholds(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-tick.C:
+		case now := <-pulse.After(time.Second):
 			if err := d.guard.Do(guard.Housekeeping, func() error { return d.thresholds.Tick(now) }); err != nil {
 				// Keep the current thresholds.
 				d.log.Warn("adaptive thresholds", zap.Error(err))

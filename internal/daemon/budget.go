@@ -20,6 +20,7 @@ import (
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -160,13 +161,11 @@ func (d *daemon) keepBudget(ctx context.Context) error {
 	}
 	turn(func() error { return d.readCost(ctx) })
 	turn(func() error { return d.measurePrices(ctx) })
-	tick := time.NewTicker(budget.Window)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-pulse.After(budget.Window):
 			turn(func() error { return d.readCost(ctx) })
 		}
 	}

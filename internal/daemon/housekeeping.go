@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/internal/pulse"
 )
 
 // housekeeping samples the recorder every second and releases history whose outlier was
@@ -17,22 +18,22 @@ import (
 // frees entries of threads whose exit was not seen. What fails, for lack of memory or
 // descriptors, is logged and tried again.
 func (d *daemon) housekeeping(ctx context.Context) error {
-	tick, sweep := time.NewTicker(time.Second), time.NewTicker(time.Minute)
-	defer tick.Stop()
-	defer sweep.Stop()
+	tick, sweep := pulse.After(time.Second), pulse.After(time.Minute)
 	var everySecond, everyMinute complaint
 	for {
 		turn, failed := d.everySecond, &everySecond
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-sweep.C:
+		case <-sweep:
+			sweep = pulse.After(time.Minute)
 			failed = &everyMinute
 			turn = func() error {
 				_, err := d.kernel.Reclaim()
 				return err
 			}
-		case <-tick.C:
+		case <-tick:
+			tick = pulse.After(time.Second)
 		}
 		err := d.housekeeper.do(func() error { return d.survive(guard.Housekeeping, turn) })
 		if ctx.Err() == nil && failed.isNew(err, time.Now()) {

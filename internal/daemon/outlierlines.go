@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -73,14 +74,14 @@ func (d *daemon) logOutliers(ctx context.Context) error {
 }
 
 func (l *outlierLines) serve(ctx context.Context, outliers <-chan *events.Outlier, lost func() uint64) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+	tick := pulse.After(time.Second)
 	told := time.Now()
 	for {
 		select {
 		case o := <-outliers:
 			l.take(o, time.Now())
-		case now := <-tick.C:
+		case now := <-tick:
+			tick = pulse.After(time.Second)
 			l.missed.Store(lost())
 			l.writeDue(now)
 			if now.Sub(told) >= unloggedEvery {

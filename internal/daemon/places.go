@@ -12,6 +12,7 @@ import (
 	"github.com/tailcam/tailcam/internal/containers"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -151,14 +152,12 @@ func (d *daemon) placeTasks(tasks []snapshot.NamedTask) {
 // that is not known, as its runtime may have been down, or slow; and after a reload has
 // changed the runtimes.
 func (d *daemon) followContainers(ctx context.Context) error {
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
 	var failed complaint
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-pulse.After(followEvery):
 		}
 		err := d.survive(guard.Housekeeping, func() error {
 			again := d.undecided.Load() > 0

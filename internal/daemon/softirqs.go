@@ -13,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/internal/budget"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -32,11 +33,11 @@ func (d *daemon) watchSoftirqs(ctx context.Context) error {
 		return nil
 	}
 	var last []uint64
-	for wait := time.Duration(0); ; {
+	for wait := time.Millisecond; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case <-pulse.After(wait):
 		}
 		start := time.Now()
 		if c.gateIdle() {
@@ -58,7 +59,9 @@ func (d *daemon) watchSoftirqs(ctx context.Context) error {
 		if c.gateClosed() {
 			wait = softirqIdle
 		}
-		wait = max(wait, softirqShare*time.Since(start))
+		if due := softirqShare * time.Since(start); due > wait {
+			wait = due.Truncate(time.Second) + time.Second // whole ones, when others look as well
+		}
 	}
 }
 

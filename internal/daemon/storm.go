@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/overrides"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/histogram"
@@ -29,8 +30,7 @@ func (d *daemon) outlierCame() {
 
 // watchStorms pauses rules that fire far too often and resumes them later.
 func (d *daemon) watchStorms(ctx context.Context) error {
-	timer := time.NewTimer(stormCalm)
-	defer timer.Stop()
+	next := pulse.After(stormCalm)
 	var last time.Time // when an outlier came
 	for calm := true; ; {
 		came := d.came
@@ -42,8 +42,8 @@ func (d *daemon) watchStorms(ctx context.Context) error {
 			return nil
 		case <-came:
 			last, calm = time.Now(), false
-			timer.Reset(overrides.StormWindow)
-		case now := <-timer.C:
+			next = time.After(overrides.StormWindow)
+		case now := <-next:
 			if err := d.checkStorms(now); err != nil {
 				d.log.Warn("pause rules that fire too often", zap.Error(err))
 			}
@@ -51,11 +51,11 @@ func (d *daemon) watchStorms(ctx context.Context) error {
 				<-d.came
 				last = now
 			}
-			wait := overrides.StormWindow
 			if calm = now.Sub(last) >= stormCalm; calm {
-				wait = stormCalm
+				next = pulse.After(stormCalm)
+			} else {
+				next = time.After(overrides.StormWindow)
 			}
-			timer.Reset(wait)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/internal/watchdog"
 )
 
@@ -34,8 +35,6 @@ func (d *daemon) watchForHangs(ctx context.Context) error {
 		every = max(limit/checksPerWatchdog, 100*time.Millisecond)
 	}
 	h := &hangs{limit: limit, every: every, log: d.log, dog: watchdog.New(d.parts())}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for {
 		_ = d.survive(guard.Housekeeping, func() error { // a panic costs one message
 			stuck, well := h.check()
@@ -48,7 +47,7 @@ func (d *daemon) watchForHangs(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-pulse.After(every):
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/pulse"
 )
 
 const (
@@ -29,8 +31,7 @@ func (d *daemon) watchFiles(ctx context.Context) error {
 		return nil // all else works
 	}
 	defer w.Close() //nolint:errcheck // only read from
-	again := time.NewTicker(watchAgain)
-	defer again.Stop()
+	again := pulse.After(watchAgain)
 	quiet := time.NewTimer(watchQuiet)
 	quiet.Stop()
 	defer quiet.Stop()
@@ -47,7 +48,8 @@ func (d *daemon) watchFiles(ctx context.Context) error {
 		case err := <-w.Errors: // such as too many changes at once
 			d.log.Debug("watch files", zap.Error(err))
 			quiet.Reset(watchQuiet)
-		case <-again.C:
+		case <-again:
+			again = pulse.After(watchAgain)
 			if d.watchDirs(w) {
 				quiet.Reset(watchQuiet)
 			}

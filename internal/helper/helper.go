@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
@@ -29,9 +30,9 @@ const (
 	answerTime    = parseTime + 450*time.Millisecond
 	hedgeTime     = 150 * time.Millisecond // after which a second helper is asked for names only
 	checkInterval = 250 * time.Millisecond
-	calmInterval  = time.Second     // while none works
-	kernelRetry   = 5 * time.Minute // the kernel's debug file may be installed later
-	openerMemory  = 256 << 20       // more than needed, but threads count in full
+	calmInterval  = 10 * time.Second // while none works
+	kernelRetry   = 5 * time.Minute  // the kernel's debug file may be installed later
+	openerMemory  = 256 << 20        // more than needed, but threads count in full
 	closeTime     = time.Second
 	minMemory     = 160 << 20 // of a parser
 )
@@ -120,9 +121,7 @@ func (h *Helper) lanes() []*lane { return []*lane{h.full, h.names, h.remote, h.r
 // CPU, whatever it finds.
 func (h *Helper) watch() {
 	defer h.ended.Done()
-	timer := time.NewTimer(checkInterval)
-	defer timer.Stop()
-	calm := false
+	next, calm := pulse.After(checkInterval), false
 	for {
 		select {
 		case <-h.closed:
@@ -130,9 +129,9 @@ func (h *Helper) watch() {
 		case <-h.asked:
 			if calm {
 				calm = false
-				timer.Reset(checkInterval)
+				next = pulse.After(checkInterval)
 			}
-		case now := <-timer.C:
+		case now := <-next:
 			for _, l := range h.lanes() {
 				_ = h.opts.Guard.Do(guard.Helper, func() error { l.check(now); return nil }) // logs its errors
 			}
@@ -140,7 +139,7 @@ func (h *Helper) watch() {
 			if calm = !slices.ContainsFunc(h.lanes(), (*lane).works); calm {
 				wait = calmInterval
 			}
-			timer.Reset(wait)
+			next = pulse.After(wait)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	logspb "go.opentelemetry.io/proto/slim/otlp/logs/v1"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -176,13 +177,13 @@ func (e *Exporter) sendLogs(ctx context.Context) {
 		defer close(kept)
 		e.keep(ctx, saved, enough)
 	}()
-	second := time.NewTicker(time.Second) // should keep hang
-	defer second.Stop()
+	second := pulse.After(time.Second) // should keep hang
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			continue
-		case <-second.C:
+		case <-second:
+			second = pulse.After(time.Second)
 			if e.queue.len() == 0 {
 				continue
 			}

@@ -8,6 +8,7 @@ import (
 
 	logspb "go.opentelemetry.io/proto/slim/otlp/logs/v1"
 
+	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -19,8 +20,7 @@ func (e *Exporter) keep(ctx context.Context, saved chan<- struct{}, enough <-cha
 	k := &keeper{e: e}
 	k.open()
 	defer k.close()
-	tick := time.NewTicker(saveAgain)
-	defer tick.Stop()
+	tick := pulse.After(saveAgain)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -28,7 +28,8 @@ func (e *Exporter) keep(ctx context.Context, saved chan<- struct{}, enough <-cha
 		case <-e.asks:
 			k.answer()
 			continue
-		case <-tick.C:
+		case <-tick:
+			tick = pulse.After(saveAgain)
 			e.hold.expire(false)
 			if e.spool.Load() == nil && e.opts.Spool != "" && time.Since(k.opened) > openAgain {
 				k.open()
