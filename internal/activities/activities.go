@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/accounts"
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/tracker/kernel"
 )
 
 // Options configure the kernel side. Nil means the defaults.
@@ -49,6 +51,7 @@ type Activities struct {
 	hooks  *attachment
 	log    *zap.Logger
 	slow   chan struct{} // limits what waits for the kernel to let go of maps
+	sizes  kernel.MapSizes
 
 	mu        sync.Mutex
 	processes [abi.ActivityProcesses]*Process
@@ -172,14 +175,8 @@ func (a *Activities) Counts() Counts {
 
 // MapBytes is the memory of the kernel side's maps without those of processes, as the kernel
 // accounts for it.
-func (a *Activities) MapBytes() (sum uint64) {
-	for _, m := range a.kernel.shared {
-		if info, err := m.Info(); err == nil {
-			n, _ := info.Memlock()
-			sum += n
-		}
-	}
-	return sum
+func (a *Activities) MapBytes() uint64 {
+	return a.sizes.Sum(slices.Collect(maps.Values(a.kernel.shared)))
 }
 
 // Open makes the maps of a process, which takes part from then on until Close of what is

@@ -78,6 +78,7 @@ type Objects struct {
 	links     links
 	heartbeat heartbeat
 	tables    pendingTables
+	sizes     MapSizes
 	pairsUsed atomic.Bool // also those that came with a reload
 	pinning   pinning
 	reader    contextReader

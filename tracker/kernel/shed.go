@@ -338,24 +338,3 @@ func (o *Objects) Serves() []Served {
 	}
 	return list
 }
-
-// MapBytes is the memory of the kernel side's maps, as the kernel accounts for it.
-func (o *Objects) MapBytes() (sum uint64) {
-	add := func(m *ebpf.Map) {
-		if info, err := m.Info(); err == nil {
-			n, _ := info.Memlock()
-			sum += n
-		}
-	}
-	for _, m := range o.loaded.Load().byName {
-		add(m)
-	}
-	o.tables.mu.Lock()
-	defer o.tables.mu.Unlock()
-	for n := range o.tables.list {
-		for _, m := range o.tables.list[n].maps {
-			add(m)
-		}
-	}
-	return sum
-}
