@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"runtime"
 	"time"
 
@@ -21,29 +20,23 @@ type history struct {
 	Bytes    float64 `json:"bytes_per_event,omitempty"` // of that CPU's ring
 }
 
-// status is what a daemon says at a time.
-type status struct {
-	*api.Status
-	at  time.Time
-	cpu time.Duration // that the daemon and its helpers have used
+// observation is how long a load ran, with what a tailcam says of itself before and after it.
+type observation struct {
+	before, after *api.Status
+	took          time.Duration
+	cpu           time.Duration // that the daemon and its helpers used meanwhile
 }
 
-func (d *daemon) status(ctx context.Context) (status, error) {
-	s, err := d.api.Status(ctx)
-	return status{s, time.Now(), d.cpu()}, err
-}
-
-// work is what the daemon did between two of its states.
-func work(before, after status) daemonWork {
-	all := after.at.Sub(before.at).Seconds() * float64(runtime.NumCPU())
+// work is what the daemon did during a run.
+func (r *observation) work() daemonWork {
 	return daemonWork{
-		Daemon:    (after.cpu - before.cpu).Seconds() / all,
-		Snapshots: written(after) - written(before),
+		Daemon:    r.cpu.Seconds() / r.took.Seconds() / float64(runtime.NumCPU()),
+		Snapshots: written(r.after) - written(r.before),
 	}
 }
 
 // written is how many snapshots a daemon has written since it started in an empty directory.
-func written(s status) float64 {
+func written(s *api.Status) float64 {
 	n := uint64(s.Snapshots.Count)
 	for _, removed := range s.Snapshots.Removed {
 		n += removed
@@ -51,23 +44,22 @@ func written(s status) float64 {
 	return float64(n)
 }
 
-// between computes what was recorded between two states of a daemon. Nothing, if it is of
-// before there were counters of bytes.
-func between(before, after status) (h history) {
-	seconds := after.at.Sub(before.at).Seconds()
+// history is what was recorded during a run. Nothing, if the daemon is of before there were
+// counters of bytes.
+func (r *observation) history() (h history) {
 	most := 0.0
-	for i := range after.Recorder.CPUs {
-		k := &after.Recorder.CPUs[i]
+	for i := range r.after.Recorder.CPUs {
+		k := &r.after.Recorder.CPUs[i]
 		bytes, events := k.BytesWritten, k.Records
-		for _, was := range before.Recorder.CPUs {
+		for _, was := range r.before.Recorder.CPUs {
 			if was.CPU == k.CPU {
 				bytes -= was.BytesWritten
 				events -= was.Records
 			}
 		}
-		if rate := float64(bytes) / seconds; rate > most && events > 0 {
+		if rate := float64(bytes) / r.took.Seconds(); rate > most && events > 0 {
 			most = rate
-			h.Coverage = flight.Covers(after.Recorder.Backend, ringSize, rate).Seconds()
+			h.Coverage = flight.Covers(r.after.Recorder.Backend, ringSize, rate).Seconds()
 			h.Bytes = float64(bytes) / float64(events)
 		}
 	}

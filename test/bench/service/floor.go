@@ -10,19 +10,39 @@ import (
 	"github.com/tailcam/tailcam/test/bench/hooked"
 )
 
-// floor is a program that does nothing on each tracepoint that groups of accounts have: less than
-// that, nothing costs that sees the same events.
+// floor is a program that does nothing on each tracepoint that something else has: less than that,
+// nothing costs that sees the same events.
 type floor struct{ hooked.Set }
 
 // Variants of floor.
 const (
 	vFloor    = "floor"
 	vFloorAll = "floor-all"
+
+	vFloorShipped = "floor-shipped"
 )
 
 var floors = []variant{
 	{name: vFloor, title: "empty programs where activities have theirs", start: onHooksOf(accounts.Default())},
 	{name: vFloorAll, title: "empty programs where all groups have theirs", start: onHooksOf(accounts.Names())},
+	{name: vFloorShipped, title: "empty programs where tailcam as shipped has its most frequent", start: onFrequent},
+}
+
+// frequent are the tracepoints that busy services pass most often, of those that the shipped
+// configuration attaches to.
+var frequent = []string{
+	"sched_switch", "sched_waking", "sched_wakeup_new", "sched_migrate_task",
+	"hrtimer_expire_entry", "hrtimer_expire_exit", "timer_expire_entry", "timer_expire_exit",
+}
+
+func onFrequent(context.Context, *env) (running, error) {
+	f := &floor{}
+	for _, hook := range frequent {
+		if err := f.Attach(hook, hooked.Empty(), nil); err != nil {
+			return nil, errors.Join(err, f.stop())
+		}
+	}
+	return f, nil
 }
 
 func onHooksOf(groups []string) func(context.Context, *env) (running, error) {

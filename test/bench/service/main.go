@@ -4,7 +4,7 @@
 // recorders, and with nothing.
 //
 //	go run ./test/bench/service [-rounds 9] [-quick] [-only LOADS] [-variants VARIANTS]
-//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-prices | -sites] [-o FILE]
+//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-pin] [-prices | -sites] [-o FILE]
 //
 // It needs root, a built bin/tailcam, and the services (make deps-bench-service).
 // It fails if something does not run, never because something was slow.
@@ -32,6 +32,7 @@ type options struct {
 	quick    bool
 	seconds  float64  // of one measured run
 	nice     int      // of everything that this starts
+	pin      bool     // servers to one CPU, clients to another
 	only     []string // loads
 	variants []string
 	tailcams []tailcam
@@ -46,6 +47,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "one round of short runs, to see that everything runs")
 	flag.Float64Var(&o.seconds, "seconds", 2, "duration of one measured run; some loads take whole seconds")
 	flag.IntVar(&o.nice, "nice", 0, "niceness of all loads and variants; -20 on a machine that has other work to do")
+	flag.BoolVar(&o.pin, "pin", false, "run servers on the first CPU and their clients on the last: where the scheduler puts them decides nothing then")
 	only := flag.String("only", "", "loads to measure, separated by commas: "+strings.Join(loadNames(), ",")+" (default: all)")
 	variants := flag.String("variants", "", "variants to measure, separated by commas, beside nothing: "+
 		strings.Join(variantNames(nil), ",")+" or names of -tailcam (default: all)")
@@ -124,7 +126,13 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 
-	b := &bench{opts: o, env: env{dir: dir, disk: filepath.Dir(o.output), seconds: o.seconds}, loads: loads, variants: variants}
+	e := env{dir: dir, disk: filepath.Dir(o.output), seconds: o.seconds}
+	if o.pin {
+		if e.server, e.client, err = apart(); err != nil {
+			return err
+		}
+	}
+	b := &bench{opts: o, env: e, loads: loads, variants: variants}
 	if slices.ContainsFunc(variants, func(v variant) bool { return v.tokens.on }) {
 		if err := compileTokens(ctx, &b.env); err != nil {
 			return err
@@ -136,7 +144,7 @@ func run(ctx context.Context, o *options) (err error) {
 	if o.prices {
 		return b.printPrices(ctx, os.Stdout)
 	}
-	r := &report{Machine: describe(), Missing: missing}
+	r := &report{Machine: describe(), Missing: missing, Pinned: o.pin}
 	begin := time.Now()
 	err = b.measure(ctx)
 	if ctx.Err() != nil {

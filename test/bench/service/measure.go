@@ -24,6 +24,8 @@ type env struct {
 	dir     string // private; others may pass through it
 	disk    string // a directory on a disk
 	seconds float64
+	server  place // where servers run
+	client  place // and their clients
 }
 
 // bench is one run of this program.
@@ -269,14 +271,14 @@ const firstSnapshots = 5
 func (d *daemon) calm(ctx context.Context, c client) error {
 	for range firstSnapshots {
 		settle(ctx, d.cmd.Process.Pid)
-		before, err := d.status(ctx)
+		before, err := d.api.Status(ctx)
 		if err != nil {
 			return err
 		}
 		if _, err := c.run(ctx); err != nil {
 			return err
 		}
-		after, err := d.status(ctx)
+		after, err := d.api.Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -294,20 +296,23 @@ func observed(ctx context.Context, w running, c client) (sample, error) {
 	if !ok {
 		return timed(ctx, c)
 	}
-	before, err := d.status(ctx)
-	if err != nil {
+	var r observation
+	var err error
+	if r.before, err = d.api.Status(ctx); err != nil {
 		return sample{}, err
 	}
+	settle(ctx, d.cmd.Process.Pid) // to answer, and to collect its garbage, would be in the load's way
+	begin, used := time.Now(), d.cpu()
 	s, err := timed(ctx, c)
 	if err != nil {
 		return s, err
 	}
-	after, err := d.status(ctx)
-	if err != nil {
+	r.took, r.cpu = time.Since(begin), d.cpu()-used
+	if r.after, err = d.api.Status(ctx); err != nil {
 		return s, err
 	}
-	s.history, s.daemonWork = between(before, after), work(before, after)
-	if k := after.Cost; k != nil && k.BudgetCPU > 0 {
+	s.history, s.daemonWork = r.history(), r.work()
+	if k := r.after.Cost; k != nil && k.BudgetCPU > 0 {
 		s.Cost = k.CPU
 		for _, p := range k.Shed {
 			s.Shed = append(s.Shed, p.Part)

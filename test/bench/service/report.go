@@ -18,6 +18,7 @@ import (
 type report struct {
 	Machine machine  `json:"machine"`
 	Seconds int      `json:"seconds"`           // that it took
+	Pinned  bool     `json:"pinned,omitempty"`  // servers to one CPU, clients to another
 	Missing []string `json:"missing,omitempty"` // tools that are not installed
 	Rounds  []round  `json:"rounds"`
 	Results []result `json:"results"`
@@ -157,6 +158,9 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "%s, kernel %s, %s, %d CPUs: %d rounds", m.Time.Format("2006-01-02"), m.Kernel, m.Arch, m.CPUs, counted)
 	if n := len(r.Rounds) - counted; n > 0 {
 		fmt.Fprintf(w, ", %d more dropped for their steal", n)
+	}
+	if r.Pinned {
+		fmt.Fprint(w, ", servers on one CPU, their clients on another")
 	}
 	fmt.Fprintf(w, "; steal at most %.1f %% of a round; the machine was %.0f %% busy before.\n", 100*worst, 100*m.Busy)
 	if m.Foreign > 0 {

@@ -114,32 +114,30 @@ func TestCount(t *testing.T) {
 	assert.Check(t, err == nil && n == 200, "%d units of 10 ms take 2 s, %v", n, err)
 }
 
-// TestBetween: the busiest CPU decides how long the history is.
-func TestBetween(t *testing.T) {
-	at := time.Now()
-	state := func(seconds int, cpus ...snapshot.Coverage) status {
-		return status{
-			Status: &api.Status{Recorder: api.RecorderStatus{Backend: flight.BackendMmap, CPUs: cpus}},
-			at:     at.Add(time.Duration(seconds) * time.Second),
-		}
+// TestHistory: the busiest CPU decides how long the history is.
+func TestHistory(t *testing.T) {
+	state := func(cpus ...snapshot.Coverage) *api.Status {
+		return &api.Status{Recorder: api.RecorderStatus{Backend: flight.BackendMmap, CPUs: cpus}}
 	}
 	cpu := func(n int, records, bytes uint64) snapshot.Coverage {
 		return snapshot.Coverage{CPU: n, Records: records, BytesWritten: bytes}
 	}
-	h := between(state(0, cpu(0, 1000, 64_000)), state(2, cpu(0, 2000, 128_000), cpu(1, 50_000, 2<<20)))
+	r := observation{before: state(cpu(0, 1000, 64_000)), after: state(cpu(0, 2000, 128_000), cpu(1, 50_000, 2<<20)), took: 2 * time.Second}
+	h := r.history()
 	assert.Check(t, math.Abs(h.Coverage-2*15.0/16) < 1e-6 && math.Abs(h.Bytes-41.94304) < 1e-3, "%+v", h)
-	assert.Equal(t, between(state(0), state(2, cpu(0, 1000, 0))), history{}) // a daemon that does not count bytes
-	assert.Equal(t, between(state(0), state(2)), history{})
+	for _, after := range []*api.Status{state(cpu(0, 1000, 0)), state()} { // a daemon that does not count bytes
+		r := observation{before: state(), after: after, took: 2 * time.Second}
+		assert.Equal(t, r.history(), history{})
+	}
 }
 
 // TestWork: of two CPUs and two seconds, and what retention has removed was written, too.
 func TestWork(t *testing.T) {
-	at := time.Now()
-	state := func(seconds int, cpu time.Duration, stored int, removed uint64) status {
-		s := &api.Status{Snapshots: api.SnapshotsStatus{Count: stored, Removed: map[string]uint64{"count": removed}}}
-		return status{Status: s, at: at.Add(time.Duration(seconds) * time.Second), cpu: cpu}
+	state := func(stored int, removed uint64) *api.Status {
+		return &api.Status{Snapshots: api.SnapshotsStatus{Count: stored, Removed: map[string]uint64{"count": removed}}}
 	}
-	w := work(state(0, time.Second, 3, 0), state(2, 1200*time.Millisecond, 3, 2))
+	r := observation{before: state(3, 0), after: state(3, 2), took: 2 * time.Second, cpu: 200 * time.Millisecond}
+	w := r.work()
 	assert.Check(t, w.Snapshots == 2 && math.Abs(w.Daemon*float64(runtime.NumCPU())-0.1) < 1e-9, "%+v", w)
 }
 

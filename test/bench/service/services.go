@@ -22,6 +22,7 @@ import (
 // redis is a server and what redis-benchmark is asked to do.
 type redis struct {
 	*server
+	client   place
 	port     int
 	requests int
 }
@@ -35,12 +36,12 @@ func startRedis(ctx context.Context, e *env) (client, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	s, err := serve(ctx, nil, listens(port), "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+	s, err := e.server.serve(ctx, nil, listens(port), "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
 		"--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no")
 	if err != nil {
 		return nil, err
 	}
-	r := &redis{server: s, port: port}
+	r := &redis{server: s, client: e.client, port: port}
 	err = r.fill(ctx)
 	if err == nil {
 		r.requests, err = count(e.seconds, 10_000, func(n int) (float64, error) {
@@ -76,7 +77,7 @@ func (r *redis) run(ctx context.Context) (sample, error) {
 }
 
 func (r *redis) benchmark(ctx context.Context, test string, requests int) (sample, error) {
-	out, err := output(ctx, "redis-benchmark", "-h", "127.0.0.1", "-p", strconv.Itoa(r.port), "-t", test,
+	out, err := r.client.output(ctx, "redis-benchmark", "-h", "127.0.0.1", "-p", strconv.Itoa(r.port), "-t", test,
 		"-c", "20", "-n", strconv.Itoa(requests), "--csv")
 	if err != nil {
 		return sample{}, err
@@ -103,6 +104,7 @@ func parseRedis(out []byte) (s sample, err error) {
 // nginx is a server of one small file.
 type nginx struct {
 	*server
+	client  place
 	port    int
 	seconds int
 }
@@ -135,11 +137,11 @@ func startNginx(ctx context.Context, e *env) (client, error) {
 	); err != nil {
 		return nil, err
 	}
-	s, err := serve(ctx, nil, listens(port), "nginx", "-e", "stderr", "-p", dir, "-c", conf)
+	s, err := e.server.serve(ctx, nil, listens(port), "nginx", "-e", "stderr", "-p", dir, "-c", conf)
 	if err != nil {
 		return nil, err
 	}
-	return &nginx{s, port, whole(e.seconds)}, nil
+	return &nginx{s, e.client, port, whole(e.seconds)}, nil
 }
 
 func (n *nginx) restart(ctx context.Context, environ []string) error {
@@ -151,7 +153,7 @@ func (n *nginx) restart(ctx context.Context, environ []string) error {
 }
 
 func (n *nginx) run(ctx context.Context) (sample, error) {
-	out, err := output(ctx, "wrk", "-t", "1", "-c", "20", "-d", strconv.Itoa(n.seconds), "--latency",
+	out, err := n.client.output(ctx, "wrk", "-t", "1", "-c", "20", "-d", strconv.Itoa(n.seconds), "--latency",
 		fmt.Sprintf("http://127.0.0.1:%d/", n.port))
 	if err != nil {
 		return sample{}, err
@@ -190,6 +192,7 @@ func parseWrk(out []byte) (s sample, err error) {
 // postgres is a server that keeps all in memory.
 type postgres struct {
 	*server
+	client   place
 	bin, dir string
 	seconds  int
 	rate     float64 // transactions a second, at random times; 0: one after the other
@@ -224,7 +227,7 @@ func startPostgres(ctx context.Context, e *env) (client, error) {
 }
 
 func newPostgres(ctx context.Context, e *env, name string) (*postgres, error) {
-	p := &postgres{bin: filepath.Dir(find(postgresPattern)), dir: filepath.Join(e.dir, name), seconds: whole(e.seconds)}
+	p := &postgres{client: e.client, bin: filepath.Dir(find(postgresPattern)), dir: filepath.Join(e.dir, name), seconds: whole(e.seconds)}
 	if err := os.Mkdir(p.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -241,7 +244,7 @@ func newPostgres(ctx context.Context, e *env, name string) (*postgres, error) {
 		_, err := outputAs(ctx, as, filepath.Join(p.bin, "pg_isready"), "-q", "-h", p.dir)
 		return err
 	}
-	p.server, err = serve(ctx, as, ready, filepath.Join(p.bin, "postgres"), "-D", data, "-k", p.dir, "-h", "", "-c", "fsync=off")
+	p.server, err = e.server.serve(ctx, as, ready, filepath.Join(p.bin, "postgres"), "-D", data, "-k", p.dir, "-h", "", "-c", "fsync=off")
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +255,7 @@ func newPostgres(ctx context.Context, e *env, name string) (*postgres, error) {
 }
 
 func (p *postgres) bench(ctx context.Context, args ...string) ([]byte, error) {
-	return output(ctx, filepath.Join(p.bin, "pgbench"), append([]string{"-h", p.dir, "-U", "postgres"}, append(args, "postgres")...)...)
+	return p.client.output(ctx, filepath.Join(p.bin, "pgbench"), append([]string{"-h", p.dir, "-U", "postgres"}, append(args, "postgres")...)...)
 }
 
 func (p *postgres) restart(ctx context.Context, environ []string) error {
