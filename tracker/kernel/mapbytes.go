@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -17,11 +19,11 @@ type MapSizes struct {
 
 // Sum is the memory of maps in bytes, without that of maps of which the kernel does not tell. It
 // forgets all other maps.
-func (s *MapSizes) Sum(maps []*ebpf.Map) (sum uint64) {
+func (s *MapSizes) Sum(all []*ebpf.Map) (sum uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := make(map[*ebpf.Map]uint64, len(maps))
-	for _, m := range maps {
+	known := make(map[*ebpf.Map]uint64, len(all))
+	for _, m := range all {
 		n, ok := s.known[m]
 		if !ok {
 			info, err := m.Info()
@@ -41,16 +43,11 @@ func (s *MapSizes) Sum(maps []*ebpf.Map) (sum uint64) {
 
 // MapBytes is the memory of the kernel side's maps, as the kernel accounts for it.
 func (o *Objects) MapBytes() uint64 {
-	var all []*ebpf.Map
-	for _, m := range o.loaded.Load().byName {
-		all = append(all, m)
-	}
+	all := slices.Collect(maps.Values(o.loaded.Load().byName))
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
 	for n := range o.tables.list {
-		for _, m := range o.tables.list[n].maps {
-			all = append(all, m)
-		}
+		all = append(all, o.tables.list[n].maps...)
 	}
 	return o.sizes.Sum(all)
 }
