@@ -60,7 +60,11 @@ func (d *daemon) watchSoftirqs(ctx context.Context) error {
 			wait = softirqIdle
 		}
 		if due := softirqShare * time.Since(start); due > wait {
-			wait = due.Truncate(time.Second) + time.Second // whole ones, when others look as well
+			step := softirqInterval
+			if due > time.Second {
+				step = time.Second
+			}
+			wait = (due + step - 1).Truncate(step) // when others look as well
 		}
 	}
 }
