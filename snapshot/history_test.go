@@ -300,6 +300,7 @@ func TestCoverage(t *testing.T) {
 		{"hole in the delay", []Gap{span(500, 1100), span(1200, 2000)}, false, true, 1200, 2000, 1, "begins up to 200ns after it"},
 		{"cut off", []Gap{span(500, 1700)}, true, false, 500, 1700, 0, "the window after the exit is incomplete on CPU 3"},
 		{"short before", []Gap{span(800, 2000)}, true, true, 800, 2000, 0, "less than snapshot.before asks for on CPU 3"},
+		{"begun after the exit", []Gap{span(1600, 2000)}, false, false, 1600, 2000, 0, "begins up to 600ns after it"},
 		{"nothing", nil, false, false, 1500, 1500, 0, "does not reach the entry"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func (a *request) coverage(cpu int, stretches []Gap, clock Clock) CPUCoverage {
 	main := Gap{FromMonoNS: first, ToMonoNS: first} // empty
 	for i, s := range stretches {
 		c.CoveredNS += int64(s.ToMonoNS - s.FromMonoNS)
-		if s.FromMonoNS <= first {
+		if i == 0 || s.FromMonoNS <= first { // the recorder may have begun after it
 			main = s
 		}
 		if i > 0 {
