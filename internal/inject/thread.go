@@ -133,19 +133,3 @@ func realTime(priority uint32) error {
 	}
 	return nil
 }
-
-// allowedCPUs lists the CPUs that this process may use, the highest first: the
-// first ones often serve interrupts.
-func allowedCPUs() ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("read the allowed CPUs: %w", err)
-	}
-	var cpus []int
-	for cpu := len(set)*64 - 1; cpu >= 0; cpu-- {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus, nil
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,10 +32,11 @@ func Wakeup(ctx context.Context, delay time.Duration) (Truth, error) {
 	if delay <= 0 || delay > MaxWakeup {
 		return Truth{}, fmt.Errorf("inject a wake-up delay of %v: must be above 0 and at most %v", delay, MaxWakeup)
 	}
-	cpus, err := allowedCPUs()
+	cpus, err := linux.AllowedCPUs()
 	if err != nil {
 		return Truth{}, err
 	}
+	slices.Reverse(cpus) // the first ones often serve interrupts
 	var pair [2]*child
 	for i, role := range []string{"victim", "hog"} {
 		c, err := startChild(role, false)
