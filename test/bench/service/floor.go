@@ -16,9 +16,8 @@ type floor struct{ hooked.Set }
 
 // Variants of floor.
 const (
-	vFloor    = "floor"
-	vFloorAll = "floor-all"
-
+	vFloor        = "floor"
+	vFloorAll     = "floor-all"
 	vFloorShipped = "floor-shipped"
 )
 
@@ -35,15 +34,7 @@ var frequent = []string{
 	"hrtimer_expire_entry", "hrtimer_expire_exit", "timer_expire_entry", "timer_expire_exit",
 }
 
-func onFrequent(context.Context, *env) (running, error) {
-	f := &floor{}
-	for _, hook := range frequent {
-		if err := f.Attach(hook, hooked.Empty(), nil); err != nil {
-			return nil, errors.Join(err, f.stop())
-		}
-	}
-	return f, nil
-}
+func onFrequent(context.Context, *env) (running, error) { return floorOf(frequent) }
 
 func onHooksOf(groups []string) func(context.Context, *env) (running, error) {
 	return func(context.Context, *env) (running, error) {
@@ -51,20 +42,28 @@ func onHooksOf(groups []string) func(context.Context, *env) (running, error) {
 		if err != nil {
 			return nil, err
 		}
-		f := &floor{}
+		var hooks []string
 		for i := range list {
 			for _, p := range list[i].Programs {
 				hook, ours := strings.CutPrefix(p.Hook, "tp_btf:")
-				if !ours || !p.Available || slices.Contains(f.Hooks, hook) || !slices.Contains(groups, list[i].Group) {
+				if !ours || !p.Available || slices.Contains(hooks, hook) || !slices.Contains(groups, list[i].Group) {
 					continue
 				}
-				if err := f.Attach(hook, hooked.Empty(), nil); err != nil {
-					return nil, errors.Join(err, f.stop())
-				}
+				hooks = append(hooks, hook)
 			}
 		}
-		return f, nil
+		return floorOf(hooks)
 	}
+}
+
+func floorOf(hooks []string) (running, error) {
+	f := &floor{}
+	for _, hook := range hooks {
+		if err := f.Attach(hook, hooked.Empty(), nil); err != nil {
+			return nil, errors.Join(err, f.stop())
+		}
+	}
+	return f, nil
 }
 
 func (f *floor) stop() error { return f.Close() }
