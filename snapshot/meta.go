@@ -85,8 +85,8 @@ type Window struct {
 // CPUCoverage describes the history of one CPU in a snapshot.
 type CPUCoverage struct {
 	CPU int `json:"cpu"`
-	// From and To are the complete interval that contains the (first) outlier's exit. A
-	// quiet CPU is covered without having records.
+	// From and To are the complete interval that contains the (first) outlier's exit, or the
+	// first one after it. A quiet CPU is covered without having records.
 	From       time.Time `json:"from"`
 	To         time.Time `json:"to"`
 	FromMonoNS uint64    `json:"from_mono_ns"`
