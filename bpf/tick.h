@@ -18,6 +18,8 @@
 #include "trackers/workqueue.h"
 
 #define TICK_NS 8000000
+#define LOOK_NS (LOOK_MS * 1000000ULL)
+#define LOOKS_FROM_NS (LOOKS_FROM_MS * 1000000ULL)
 #define SCAN_BUDGET_NS 500000  /* of a tick */
 #define TICK_BUDGET_NS 1000000 /* it runs with interrupts off */
 
@@ -74,6 +76,13 @@ static long bucket_step(u32 i, struct tick_walk *w)
 	return 0;
 }
 
+/* In the map: on the stack, the verifier would tell apart what makes no difference. */
+static __always_inline void soonest(u64 due)
+{
+	if (due < ticker.so_far_ns)
+		ticker.so_far_ns = due;
+}
+
 static long chunk_step(u32 i, struct tick_walk *w)
 {
 	u32 index = (w->table * SEGMENTS + w->segment) * MAX_CHUNKS + i;
@@ -83,8 +92,10 @@ static long chunk_step(u32 i, struct tick_walk *w)
 
 	if (!c || i >= MAX_CHUNKS || w->table >= TABLES)
 		return 1;
-	if (c->due_ns > w->now && c->generation == gen)
+	if (c->scan_ns > w->now && c->generation == gen) {
+		soonest(c->due_ns);
 		return 0;
+	}
 	table = w->table;
 	barrier_var(table);
 	least = timeout_least[table & 7];
@@ -95,12 +106,18 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	bpf_loop(CHUNK_BUCKETS, bucket_step, w, 0);
 	if (w->due >= MAX_DUE) { /* the rest of it at the next tick */
 		ticker.truncated++;
+		soonest(w->now);
 		return 1;
 	}
 	c->generation = gen;
 	c->due_ns = w->due > due ? w->now : w->next;
+	c->scan_ns = c->due_ns;
+	if (c->due_ns == w->now + least && least >= LOOKS_FROM_NS)
+		c->scan_ns -= LOOK_NS;
+	soonest(c->due_ns);
 	if (bpf_ktime_get_ns() - w->now < SCAN_BUDGET_NS)
 		return 0;
+	soonest(w->now);
 	w->over = 1;
 	ticker.truncated++;
 	return 1;
@@ -113,8 +130,13 @@ static long segment_step(u32 i, struct tick_walk *w)
 
 	barrier_var(table);
 	barrier_var(segment);
-	if ((s64)timeout_least[table & 7] == (s64)NEVER || w->due >= MAX_DUE || w->over)
+	if ((s64)timeout_least[table & 7] == (s64)NEVER)
 		return 0;
+	soonest(w->now + timeout_least[table & 7]); /* of work that starts from now on */
+	if (w->due >= MAX_DUE || w->over) {
+		soonest(w->now);
+		return 0;
+	}
 	w->table = table;
 	w->segment = segment;
 	g = bpf_map_lookup_elem(&growths, &table);
@@ -144,12 +166,14 @@ static long expire_step(u32 i, struct tick_walk *w)
 }
 
 /*
- * A timer of any kind has expired on this CPU. There are many on a busy
- * machine; for an idle one user space keeps one going.
+ * A timer of any kind has expired on this CPU. There are many on a busy machine; for an
+ * idle one user space keeps one going, but not while nothing can be due. To know that well
+ * ahead, chunks are looked through before they must be, as long as nothing in them is near.
  */
 static __always_inline void tick(u64 now, u32 cpu)
 {
 	struct tick_walk w = {.now = now, .cpu = cpu};
+	u32 gen = generation;
 
 	if (now < ticker.next_ns)
 		return;
@@ -157,7 +181,10 @@ static __always_inline void tick(u64 now, u32 cpu)
 		return; /* another CPU is at it */
 	ticker.next_ns = now + TICK_NS;
 	ticker.ticks++;
+	ticker.so_far_ns = NEVER;
 	bpf_loop(TABLES * SEGMENTS, segment_step, &w, 0);
+	ticker.soonest_ns = ticker.so_far_ns;
+	ticker.generation = gen;
 	if (w.due)
 		bpf_loop(w.due, expire_step, &w, 0);
 	if (w.due && (s64)timeout_least[TABLE_PAIRS] != (s64)NEVER)

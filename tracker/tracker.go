@@ -424,6 +424,7 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	t.inactive, t.pairs = inactive, left
 	t.mu.Unlock()
 	t.calls.Want(plan.Calls, plan.Calls32)
+	_ = t.StartHeartbeat() // timeouts may be shorter now; KeepTicking tries again
 	return t.dropPairs(before, pairs, left)
 }
 

@@ -2026,20 +2026,31 @@ type Growth struct {
 type Chunk struct {
 	_          structs.HostLayout
 	DueNs      uint64
+	ScanNs     uint64
 	Generation uint32
 	_          uint32
 }
 
+// enum heartbeat, table.h.
+const (
+	LookMs      = 1200
+	LooksFromMs = 1800
+)
+
 // TickState is struct tick_state, table.h.
 type TickState struct {
-	_         structs.HostLayout
-	Ticks     uint64
-	Scans     uint64
-	Late      uint64
-	LatestNs  uint64
-	Truncated uint64
-	NextNs    uint64
-	Busy      uint64
+	_          structs.HostLayout
+	Ticks      uint64
+	Scans      uint64
+	Late       uint64
+	LatestNs   uint64
+	Truncated  uint64
+	NextNs     uint64
+	Busy       uint64
+	SoonestNs  uint64
+	SoFarNs    uint64
+	Generation uint32
+	_          uint32
 }
 
 // StaleSlot is struct stale_slot, table.h.

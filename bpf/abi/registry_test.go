@@ -525,6 +525,8 @@ var goConstants = map[string]uint64{
 	"SEGMENT_SHIFT":                   uint64(SegmentShift),
 	"CHUNK_BUCKETS":                   uint64(ChunkBuckets),
 	"MAX_CHUNKS":                      uint64(MaxChunks),
+	"LOOK_MS":                         uint64(LookMs),
+	"LOOKS_FROM_MS":                   uint64(LooksFromMs),
 	"TRACK_WAKEUP":                    uint64(TrackWakeup),
 	"TRACK_OFFCPU":                    uint64(TrackOffcpu),
 	"TRACK_SYSCALL":                   uint64(TrackSyscall),

@@ -47,9 +47,16 @@ struct growth {
 
 /* A part of a pending table. */
 struct chunk {
-	__u64 due_ns; /* nothing in it can be due before */
+	__u64 due_ns;  /* nothing in it can be due before */
+	__u64 scan_ns; /* when to look through it: then, or earlier */
 	__u32 generation;
 	__u32 _pad;
+};
+
+/* The daemon looks every second whether the next one needs its timers (see tick.h). */
+enum heartbeat {
+	LOOK_MS = 1200,	      /* from one look to the next, if that is late */
+	LOOKS_FROM_MS = 1800, /* timeouts from which on it can be known so far ahead */
 };
 
 /* The tick, and what it has done; written by it alone. */
@@ -60,7 +67,11 @@ struct tick_state {
 	__u64 latest_ns;
 	__u64 truncated; /* ticks that ended before their work, to go on at the next one */
 	__u64 next_ns;
-	__u64 busy; /* a CPU runs it */
+	__u64 busy;	  /* a CPU runs it */
+	__u64 soonest_ns; /* no timeout of a pending table can be due before */
+	__u64 so_far_ns;  /* the same of the chunks that this tick has come to */
+	__u32 generation; /* of the rules that soonest_ns holds for */
+	__u32 _pad;
 };
 
 /* Pending work that the daemon has found in a table: argument of the programs that free its slot. */

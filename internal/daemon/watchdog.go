@@ -72,14 +72,15 @@ func (d *daemon) parts() []watchdog.Part {
 		watchdog.Part{Name: "snapshot writer", State: d.writerState})
 }
 
-// tickState: the kernel side looks for work that is too old, at least every 16 ms.
+// tickState: the kernel side looks for work that is too old, at any timer that expires; the
+// daemon's own do each second.
 func (d *daemon) tickState() watchdog.State {
 	s, err := d.kernel.Tick()
 	if err != nil {
 		return watchdog.State{Work: err.Error()}
 	}
 	// Without timeouts there is none, and one that never came comes no sooner after a restart.
-	return watchdog.State{Done: s.Ticks, Idle: s.Ticks == 0, Work: "pending work is checked many times a second"}
+	return watchdog.State{Done: s.Ticks, Idle: s.Ticks == 0, Work: "pending work is checked each second, or more often"}
 }
 
 func (d *daemon) readerState() watchdog.State {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // tickProgram is where the kernel side looks for pending work that is too old
@@ -21,11 +22,12 @@ const tickProgram = "hrtimer_expire_entry"
 const seedTasksProgram = "seed_tasks"
 
 // heartbeat is timers that keep the tick going on a machine that is idle: two, as
-// the CPU of one may be what is stuck.
+// the CPU of one may be what is stuck. It rests while no timeout can be due.
 type heartbeat struct {
 	mu     sync.Mutex
 	on     bool          // started and not stopped
-	events []int         // perf events; none while on: they could not be made
+	rests  bool          // until KeepTicking finds that a timeout may come
+	events []int         // perf events; none while on: it rests, or they could not be made
 	period time.Duration // of each
 	seen   uint64        // ticks at the last check
 	at     time.Time     // of the last check that found some
@@ -40,14 +42,13 @@ const (
 	beats       = 128 // of the shortest timeout
 )
 
-// wantedPeriod is what the shortest timeout asks for.
-func (o *Objects) wantedPeriod() (time.Duration, error) {
+// shortestTimeout returns that of all rules, and that of rules for interrupts, in ns.
+func (o *Objects) shortestTimeout() (shortest, interrupts uint64, err error) {
 	var tables [abi.TimeoutTables]uint64
-	var interrupts uint64
 	if err := errors.Join(o.Vars.TimeoutLeast.Get(&tables), o.Vars.TimeoutInterrupts.Get(&interrupts)); err != nil {
-		return 0, fmt.Errorf("read the shortest timeout: %w", err)
+		return 0, 0, fmt.Errorf("read the shortest timeout: %w", err)
 	}
-	return periodFor(min(slices.Min(tables[:]), interrupts)), nil
+	return min(slices.Min(tables[:]), interrupts), interrupts, nil
 }
 
 // periodFor takes ns.
@@ -62,15 +63,15 @@ func (o *Objects) StartHeartbeat() error {
 	}
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
-	if o.heartbeat.on {
+	o.heartbeat.on = true
+	if len(o.heartbeat.events) > 0 {
 		return nil
 	}
-	o.heartbeat.on = true
-	period, err := o.wantedPeriod()
+	shortest, _, err := o.shortestTimeout()
 	if err != nil {
 		return err
 	}
-	return o.heartbeat.start(period)
+	return o.heartbeat.start(periodFor(shortest))
 }
 
 // start makes timers of the kernel's CPU clock on the first and the last CPU.
@@ -96,7 +97,7 @@ func (p *heartbeat) start(period time.Duration) error {
 		}
 		p.events = append(p.events, fd)
 	}
-	p.period, p.at = period, time.Now()
+	p.rests, p.period, p.at = false, period, time.Now()
 	return nil
 }
 
@@ -120,24 +121,36 @@ func (o *Objects) stopHeartbeat() error {
 
 // KeepTicking moves the timers of timeouts to other CPUs if theirs have gone
 // offline, makes them as frequent as the rules of now want, and tries again if that
-// failed (no descriptors, a CPU that has just gone). Once a second is often enough:
-// timeouts are late by that much then.
+// failed (no descriptors, a CPU that has just gone). They rest until the next call
+// where no timeout can be due by then. To be called once a second: timeouts are late
+// by that much at most if a call is.
 func (o *Objects) KeepTicking() error {
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
 	if !o.heartbeat.on {
 		return nil
 	}
-	period, err := o.wantedPeriod()
+	shortest, interrupts, err := o.shortestTimeout()
 	if err != nil {
 		return err
 	}
-	if len(o.heartbeat.events) == 0 {
+	var s abi.TickState
+	var generation uint32
+	if err := errors.Join(o.Vars.Ticker.Get(&s), o.Vars.Generation.Get(&generation)); err != nil {
+		return fmt.Errorf("read the state of the tick: %w", err)
+	}
+	period := periodFor(shortest)
+	const look = abi.LookMs * uint64(time.Millisecond)
+	switch {
+	case interrupts == abi.Never && shortest >= abi.LooksFromMs*uint64(time.Millisecond) &&
+		s.Generation == generation && s.SoonestNs >= linux.Monotonic()+look:
+		if err := o.heartbeat.stop(); err != nil {
+			return fmt.Errorf("have the timers of timeouts rest: %w", err)
+		}
+		o.heartbeat.rests = true
+		return nil
+	case len(o.heartbeat.events) == 0:
 		return o.heartbeat.start(period)
-	}
-	s, err := o.Tick()
-	if err != nil {
-		return err
 	}
 	const patience = 500 * time.Millisecond
 	if s.Ticks != o.heartbeat.seen || time.Since(o.heartbeat.at) < patience {
@@ -159,6 +172,7 @@ type TickStats struct {
 	Late     uint64 // timeouts reported more than 20 ms after their age
 	LatestNS int64  // the most that one was late
 	Cut      uint64 // ticks with more work than fits into one
+	Rests    bool   // no timer is kept going for it, as no timeout can be due soon
 }
 
 // Tick reads what the tick has done.
@@ -170,7 +184,12 @@ func (o *Objects) Tick() (TickStats, error) {
 	if err := o.Vars.Ticker.Get(&s); err != nil {
 		return TickStats{}, fmt.Errorf("read the state of the tick: %w", err)
 	}
-	return TickStats{Ticks: s.Ticks, Scans: s.Scans, Late: s.Late, LatestNS: int64(s.LatestNs), Cut: s.Truncated}, nil
+	o.heartbeat.mu.Lock()
+	defer o.heartbeat.mu.Unlock()
+	return TickStats{
+		Ticks: s.Ticks, Scans: s.Scans, Late: s.Late, LatestNS: int64(s.LatestNs), Cut: s.Truncated,
+		Rests: o.heartbeat.rests,
+	}, nil
 }
 
 // hasTaskKfuncs reports whether the kernel hands out a task by its id (6.2+).

@@ -23,9 +23,7 @@ func TestTimeouts(t *testing.T) {
 	const timeout, repeat, asked = 100 * time.Millisecond, 200 * time.Millisecond, 600 * time.Millisecond
 	me := rules.Match{PID: []uint32{uint32(os.Getpid())}}
 	asleep := me
-	sleep1, _ := rules.SyscallNumber("clock_nanosleep")
-	sleep2, _ := rules.SyscallNumber("nanosleep")
-	asleep.Syscall = []int{sleep1, sleep2}
+	asleep.Syscall = sleepCalls()
 	list := []rules.Rule{
 		{Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, Repeat: repeat, When: asleep, Stacks: []rules.Stack{rules.KernelStack, rules.UserStack}},
 		{Name: "syscall", Track: rules.Syscall, Attach: attachCalls(), Timeout: timeout, Repeat: repeat, When: asleep,

@@ -252,6 +252,13 @@ func agreeWakeup(t *testing.T, outliers <-chan *events.Outlier, rule string, mea
 	})
 }
 
+// sleepCalls are the system calls that sleep makes, by kernel and architecture.
+func sleepCalls() []int {
+	newer, _ := rules.SyscallNumber("clock_nanosleep")
+	older, _ := rules.SyscallNumber("nanosleep")
+	return []int{newer, older}
+}
+
 func sleep(t *testing.T, d time.Duration) time.Duration {
 	t.Helper()
 	start := time.Now()
