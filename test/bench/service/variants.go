@@ -52,12 +52,21 @@ type variant struct {
 // Names of variants.
 const (
 	vNothing  = "nothing"
+	vAgain    = "again"
 	vTailcam  = "tailcam"
 	vBudget   = "budget"
 	vFtrace   = "ftrace"
 	vPerf     = "perf"
 	vBpftrace = "bpftrace"
 )
+
+// nothing is what all others are compared with; again, how far two equal runs differ.
+var (
+	nothing = variant{name: vNothing, title: "nothing", start: attachNone}
+	again   = variant{name: vAgain, title: "nothing, once more", start: attachNone}
+)
+
+func attachNone(context.Context, *env) (running, error) { return none{}, nil }
 
 var peers = []variant{
 	{name: vFtrace, title: "ftrace's ring, sched, irq and block", start: func(ctx context.Context, _ *env) (running, error) {
@@ -84,7 +93,7 @@ const ownProgram = "bin/tailcam"
 
 // variantNames are those that -variants knows.
 func variantNames(more []tailcam) []string {
-	names := []string{vTailcam, vBudget}
+	names := []string{vAgain, vTailcam, vBudget}
 	for i := range withActivities {
 		names = append(names, withActivities[i].name)
 	}
@@ -109,7 +118,10 @@ func selectVariants(o *options) (list []variant, missing []string, err error) {
 		}
 	}
 	wanted := func(name string) bool { return len(o.variants) == 0 || slices.Contains(o.variants, name) }
-	list = []variant{{name: vNothing, title: "nothing", start: func(context.Context, *env) (running, error) { return none{}, nil }}}
+	list = []variant{nothing}
+	if slices.Contains(o.variants, vAgain) {
+		list = append(list, again)
+	}
 	tailcams := o.tailcams
 	if !slices.ContainsFunc(tailcams, func(t tailcam) bool { return t.name == vTailcam }) {
 		tailcams = append([]tailcam{{name: vTailcam, program: ownProgram}}, tailcams...)
