@@ -42,6 +42,12 @@ const (
 	beats       = 128 // of the shortest timeout
 )
 
+// In ns; see bpf/abi/table.h.
+const (
+	look      = abi.LookMs * uint64(time.Millisecond)
+	looksFrom = abi.LooksFromMs * uint64(time.Millisecond)
+)
+
 // shortestTimeout returns that of all rules, and that of rules for interrupts, in ns.
 func (o *Objects) shortestTimeout() (shortest, interrupts uint64, err error) {
 	var tables [abi.TimeoutTables]uint64
@@ -78,6 +84,7 @@ func (o *Objects) StartHeartbeat() error {
 // They expire also where the events themselves do not count, as on CPUs that
 // some hypervisors idle. Under p.mu.
 func (p *heartbeat) start(period time.Duration) error {
+	p.rests = false
 	last, err := highestCPU("online")
 	if err != nil {
 		return err
@@ -97,7 +104,7 @@ func (p *heartbeat) start(period time.Duration) error {
 		}
 		p.events = append(p.events, fd)
 	}
-	p.rests, p.period, p.at = false, period, time.Now()
+	p.period, p.at = period, time.Now()
 	return nil
 }
 
@@ -140,10 +147,8 @@ func (o *Objects) KeepTicking() error {
 		return fmt.Errorf("read the state of the tick: %w", err)
 	}
 	period := periodFor(shortest)
-	const look = abi.LookMs * uint64(time.Millisecond)
 	switch {
-	case interrupts == abi.Never && shortest >= abi.LooksFromMs*uint64(time.Millisecond) &&
-		s.Generation == generation && s.SoonestNs >= linux.Monotonic()+look:
+	case interrupts == abi.Never && shortest >= looksFrom && s.Generation == generation && s.SoonestNs >= linux.Monotonic()+look:
 		if err := o.heartbeat.stop(); err != nil {
 			return fmt.Errorf("have the timers of timeouts rest: %w", err)
 		}
