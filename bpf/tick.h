@@ -106,7 +106,6 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	bpf_loop(CHUNK_BUCKETS, bucket_step, w, 0);
 	if (w->due >= MAX_DUE) { /* the rest of it at the next tick */
 		ticker.truncated++;
-		soonest(w->now);
 		return 1;
 	}
 	c->generation = gen;
@@ -117,7 +116,6 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	soonest(c->due_ns);
 	if (bpf_ktime_get_ns() - w->now < SCAN_BUDGET_NS)
 		return 0;
-	soonest(w->now);
 	w->over = 1;
 	ticker.truncated++;
 	return 1;
@@ -133,10 +131,8 @@ static long segment_step(u32 i, struct tick_walk *w)
 	if ((s64)timeout_least[table & 7] == (s64)NEVER)
 		return 0;
 	soonest(w->now + timeout_least[table & 7]); /* of work that starts from now on */
-	if (w->due >= MAX_DUE || w->over) {
-		soonest(w->now);
+	if (w->due >= MAX_DUE || w->over)
 		return 0;
-	}
 	w->table = table;
 	w->segment = segment;
 	g = bpf_map_lookup_elem(&growths, &table);
@@ -183,7 +179,7 @@ static __always_inline void tick(u64 now, u32 cpu)
 	ticker.ticks++;
 	ticker.so_far_ns = NEVER;
 	bpf_loop(TABLES * SEGMENTS, segment_step, &w, 0);
-	ticker.soonest_ns = ticker.so_far_ns;
+	ticker.soonest_ns = w.over || w.due >= MAX_DUE ? now : ticker.so_far_ns; /* chunks are left */
 	ticker.generation = gen;
 	if (w.due)
 		bpf_loop(w.due, expire_step, &w, 0);

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf/btf"
@@ -26,11 +27,12 @@ const seedTasksProgram = "seed_tasks"
 type heartbeat struct {
 	mu     sync.Mutex
 	on     bool          // started and not stopped
-	rests  bool          // until KeepTicking finds that a timeout may come
 	events []int         // perf events; none while on: it rests, or they could not be made
 	period time.Duration // of each
 	seen   uint64        // ticks at the last check
 	at     time.Time     // of the last check that found some
+
+	rests atomic.Bool // until KeepTicking finds that a timeout may come; read without mu
 }
 
 // Each beat interrupts a CPU, which may sleep or wait for a disk: they are as rare
@@ -84,7 +86,7 @@ func (o *Objects) StartHeartbeat() error {
 // They expire also where the events themselves do not count, as on CPUs that
 // some hypervisors idle. Under p.mu.
 func (p *heartbeat) start(period time.Duration) error {
-	p.rests = false
+	p.rests.Store(false)
 	last, err := highestCPU("online")
 	if err != nil {
 		return err
@@ -152,7 +154,7 @@ func (o *Objects) KeepTicking() error {
 		if err := o.heartbeat.stop(); err != nil {
 			return fmt.Errorf("have the timers of timeouts rest: %w", err)
 		}
-		o.heartbeat.rests = true
+		o.heartbeat.rests.Store(true)
 		return nil
 	case len(o.heartbeat.events) == 0:
 		return o.heartbeat.start(period)
@@ -189,11 +191,9 @@ func (o *Objects) Tick() (TickStats, error) {
 	if err := o.Vars.Ticker.Get(&s); err != nil {
 		return TickStats{}, fmt.Errorf("read the state of the tick: %w", err)
 	}
-	o.heartbeat.mu.Lock()
-	defer o.heartbeat.mu.Unlock()
 	return TickStats{
 		Ticks: s.Ticks, Scans: s.Scans, Late: s.Late, LatestNS: int64(s.LatestNs), Cut: s.Truncated,
-		Rests: o.heartbeat.rests,
+		Rests: o.heartbeat.rests.Load(),
 	}, nil
 }
 

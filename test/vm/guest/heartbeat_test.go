@@ -34,17 +34,14 @@ func TestHeartbeatRests(t *testing.T) {
 		assert.NilError(t, err)
 		return s
 	}
-	until := func(rests bool) {
+	untilRest := func() {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(looks / 4) {
-			if look().Rests == rests {
-				return
-			}
-			assert.Assert(t, time.Now().Before(end), "it does not come to rest: %v", rests)
+		for end := time.Now().Add(30 * time.Second); !look().Rests; time.Sleep(looks / 4) {
+			assert.Assert(t, time.Now().Before(end), "it does not come to rest")
 		}
 	}
 	for range 3 {
-		until(true)
+		untilRest()
 		before := look()
 		time.Sleep(looks)
 		after := look()
@@ -73,7 +70,7 @@ func TestHeartbeatRests(t *testing.T) {
 	}
 
 	list[0].Timeout = 100 * time.Millisecond
-	until(true)
+	untilRest()
 	assert.NilError(t, k.Swap(list))
 	for range 5 {
 		assert.Check(t, !look().Rests, "it rests with a timeout of %v", list[0].Timeout)
@@ -81,5 +78,5 @@ func TestHeartbeatRests(t *testing.T) {
 	}
 	list[0].Timeout = timeout
 	assert.NilError(t, k.Swap(list))
-	until(true)
+	untilRest()
 }
