@@ -113,9 +113,10 @@ func TestBoost(t *testing.T) {
 // It ends by itself, and does not begin where it had too much of the time.
 func TestBoostIsLimited(t *testing.T) {
 	b := needsBoost(t, 20*time.Millisecond)
+	before := ownCPU()
 	b.Start()
 	time.Sleep(60 * time.Millisecond)
-	assert.Check(t, b.Refresh(), "it ended without using a CPU")
+	assert.Check(t, b.Refresh() || ownCPU()-before >= 20*time.Millisecond, "it ended without using a CPU")
 	for begin := ownCPU(); ownCPU()-begin < 20*time.Millisecond; { // it shall use CPU time
 	}
 	notRaised(t)

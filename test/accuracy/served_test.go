@@ -46,7 +46,7 @@ func servedScenarios(shared *resources) []scenario {
 		{name: "slow-load", rule: trackSyscall("read"), prepare: shared.withPostgresOnly, want: of("postgres", "for scn-loader")},
 		{
 			name: "notified", rule: trackSyscall("read"), prepare: shared.withPostgresOnly,
-			want: want{causes: []explain.Cause{explain.Task}, by: "postgres", root: explain.Running, rootBy: "scn-notifier", advice: "It is CPU time of scn-notifier"},
+			want: want{causes: []explain.Cause{explain.Task}, by: "postgres", root: explain.Running, rootBy: "scn-notifier", advice: "CPU time of scn-notifier"},
 		},
 		{name: "pgbouncer", rule: trackSyscall("read"), prepare: shared.withPool, want: of("pgbouncer", "for postgres")},
 	}

@@ -67,10 +67,28 @@ static void end(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
+/* ------------------------------------------------------- when it happens */
+
+/* When the wait began, which ends LONG after: told to the processes that are made after this. */
+static volatile uint64_t *begun;
+
+static void share_begin(void)
+{
+	begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(begun != MAP_FAILED, "shared memory");
+}
+
+/* Around the end of the wait others ask nothing: for which of two at once a server goes on is not recorded. */
+static bool others_turn(void)
+{
+	uint64_t end = begun && *begun ? *begun + LONG : 0;
+
+	return now() + 2 * MSEC > end && now() < end + 2 * MSEC;
+}
+
 /* ------------------------------------------------------- a proxy and its backend */
 
 static int listener;
-static volatile uint64_t *begun;
 
 static void serve_late(void)
 {
@@ -102,12 +120,13 @@ static void serve_never(void)
 
 static void fetch_fast(void)
 {
-	for (;;) {
+	for (;; usleep(PAUSE)) {
+		if (others_turn())
+			continue;
 		int fd = dial();
 
 		ask(fd, "GET /fast HTTP/1.0\r\n\r\n");
 		close(fd);
-		usleep(PAUSE);
 	}
 }
 
@@ -124,12 +143,14 @@ static void proxy(void (*serve)(void), void (*meanwhile)(void))
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	need(listener >= 0 && bind(listener, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(listener, 8) == 0,
 	     "listen");
+	share_begin();
 	process("scn-backend", serve);
 	pid_t chatter = process("scn-chatter", meanwhile);
 	int fd = dial();
 
 	usleep(20000);
 	become_victim();
+	*begun = truth.start;
 	ask(fd, "GET /slow HTTP/1.0\r\n\r\n");
 	done();
 	end(chatter);
@@ -156,13 +177,6 @@ static void mute(void)
 
 static int lockfile;
 static int locked[2];
-
-/* When the victim began is told to those that it makes. */
-static void share_begin(void)
-{
-	begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	need(begun != MAP_FAILED, "shared memory");
-}
 
 static void hold_file(void)
 {
@@ -193,14 +207,6 @@ static void file_locked(void)
 }
 
 /* ------------------------------------------------------- a queue in Redis */
-
-/* Not right when another one pushes: which of two that ask at once is answered is not recorded. */
-static bool others_turn(void)
-{
-	uint64_t pushed = begun ? *begun + LONG : 0;
-
-	return now() + MSEC > pushed && now() < pushed + MSEC;
-}
 
 static void ping(void)
 {
@@ -262,10 +268,12 @@ static void wait_in_vain(void)
 /* The server lets it wait, and serves others meanwhile. */
 static void limited(void)
 {
+	share_begin();
 	pid_t chatter = process("scn-chatter", fetch_fast);
 	int fd = dial();
 
 	ask(fd, "GET /limited HTTP/1.0\r\n\r\n");
+	*begun = now();
 	close(fd);
 	fd = dial();
 	usleep(5000);
