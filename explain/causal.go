@@ -151,7 +151,7 @@ func (b *backward) step() bool {
 		l.tid, l.target = x.tid, l.process
 		return true
 	case x.tid == 0:
-		if b.elsewhere(l, &x) || b.w.m.runtime(l.process) && b.asked(l, &x) || b.inVain(l, &x) {
+		if b.elsewhere(l, &x) || b.w.m.runtime(l.process) && b.asked(l, &x) || !b.naps(l, &x) && b.inVain(l, &x) {
 			return true
 		}
 		b.alone(l, &x)
@@ -337,12 +337,21 @@ func (b *backward) unseen(l *level, at uint64) {
 	l.at = b.lo
 }
 
+// shortNap is the share of the time since lo below which a timer that ended a wait of a runtime's
+// thread says nothing of the task that is followed.
+const shortNap = 8
+
+// naps reports whether a message ended such a wait.
+func (b *backward) naps(l *level, x *message) bool {
+	return b.w.m.runtime(l.process) && (x.at-x.s.from)*shortNap < l.at-b.lo
+}
+
 // alone goes on over a message without a sender that is followed: a timer, or a packet from
 // elsewhere. What the thread did before because of messages of others is left out, and it is a
 // guess if that is not known to have been for those.
 func (b *backward) alone(l *level, x *message) {
 	for {
-		if x.wake.ctx == nil { // of a runtime's keeper
+		if x.wake.ctx == nil || b.naps(l, x) { // of a runtime's keeper, or for any of its tasks
 			b.unknownMessage(l, x)
 			return
 		}

@@ -36,6 +36,9 @@ func (b *backward) spokeFirst(l *level, process int, woken uint64) bool {
 	return by != 0
 }
 
+// rightBefore is the share of a wait in which at its end somebody may have ended it.
+const rightBefore = 16
+
 // asked goes over to the process that the one of a level asked since the wait began, and that
 // answered right before the level's thread went on, and reports whether there is one: for more than
 // half of the time, and of several the one that took the longest. A client is one if the last
@@ -59,7 +62,7 @@ func (b *backward) asked(l *level, last *message) bool {
 				at = first
 			}
 			at = min(at, l.at)
-			if by == 0 || at < l.at-wait/16 || (at-min(from, at))*2 <= wait {
+			if by == 0 || at < l.at-wait/rightBefore || (at-min(from, at))*2 <= wait {
 				continue
 			}
 			if took := at - from; took > most || took == most && by < x.tid {
@@ -67,12 +70,58 @@ func (b *backward) asked(l *level, last *message) bool {
 			}
 		}
 	}
+	doubt := byAnswer
+	if x.tid == 0 && last.tid == 0 {
+		x, doubt = b.unheard(l), byUnheard
+	}
 	if x.tid == 0 || slices.Contains(b.w.stack, x.tid) {
 		return false
 	}
 	b.own(l, x.at)
-	b.doubt = byAnswer
+	b.doubt = doubt
 	return b.deeper(l, &x, piece{})
+}
+
+// unheard returns the message of the one task that the process of a level asked, and that went on
+// after most of the time, right before the level's thread did: no wake-up tells of an answer to
+// those who are awake.
+func (b *backward) unheard(l *level) (x message) {
+	wait := l.at - b.lo
+	for process, asks := range b.asks(l) {
+		ask := asks[len(asks)-1]
+		if b.w.m.besides(process, l.process) || b.spokeFirst(l, process, asks[0].at) {
+			continue
+		}
+		wentOn, done := b.wentOn(ask.tid, ask.at, l.end)
+		if wentOn < l.at-wait/rightBefore || (wentOn-ask.at)*2 <= wait {
+			continue
+		}
+		if x.tid != 0 {
+			return message{}
+		}
+		x = message{at: min(done, l.at), tid: ask.tid, process: process}
+	}
+	return x
+}
+
+// wentOn returns when the wait of a task ended that was the longest of those since it was asked,
+// and until when it was at work then; 0: it did not wait, or for no more than half of the time.
+func (b *backward) wentOn(tid int, asked, to uint64) (at, done uint64) {
+	t := b.w.m.tasks[tid]
+	for i := t.segmentAt(asked); i < len(t.segments) && t.segments[i].from < to; i++ {
+		b.w.walked++
+		s := &t.segments[i]
+		switch {
+		case s.state == unknown:
+			return 0, 0
+		case s.state != blocked:
+		case s.from > asked && s.to < to && (s.to-s.from)*2 > to-asked:
+			at, done = s.to, to
+		case at != 0 && done == to && s.from > at:
+			done = s.from
+		}
+	}
+	return at, done
 }
 
 // answerOf returns when a process first and last woke another between two times, and the thread
@@ -126,8 +175,13 @@ func (b *backward) inVain(l *level, x *message) bool {
 	b.own(l, x.at)
 	to := message{at: x.at, tid: tid, process: b.w.process(tid), why: x.why}
 	p := piece{wait: waitNoAnswer, evidence: byNoAnswer}
-	if _, _, by := b.answerOf(to.process, l.process, x.at, l.end); by != 0 {
-		p = piece{evidence: byAnswer} // the time limit was for something else
+	_, _, by := b.answerOf(to.process, l.process, x.at, l.end)
+	wentOn, _ := b.wentOn(tid, last[0].at, l.end)
+	switch { // the time limit was for something else
+	case by != 0:
+		p = piece{evidence: byAnswer}
+	case wentOn >= x.at-(x.at-b.lo)/rightBefore:
+		p = piece{evidence: byUnheard}
 	}
 	b.doubt = p.evidence
 	return b.deeper(l, &to, p)

@@ -83,7 +83,7 @@ func (b *backward) elsewhere(l *level, x *message) bool {
 		if other == l.tid {
 			continue
 		}
-		for s, ok := b.workBefore(other, l.at); ok && s.to >= x.at-wait/16; s, ok = b.workBefore(other, s.from) {
+		for s, ok := b.workBefore(other, l.at); ok && s.to >= x.at-wait/rightBefore; s, ok = b.workBefore(other, s.from) {
 			during := min(s.to, x.at) - min(max(s.from, from), s.to, x.at)
 			better := during > most || during == most && other < tid
 			if better && during*2 > wait && !b.w.m.keeper(other) {

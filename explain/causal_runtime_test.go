@@ -22,7 +22,7 @@ func TestRuntime(t *testing.T) {
 		k.rest(80, thread, sleeps(epollWait))
 		k.tick(90, thread)
 	}
-	// ticks has timers of others expire in the thread that replies.
+	// ticks has timers of others expire in the thread that replies, once a millisecond.
 	ticks := func(k *talk, to uint64) {
 		k.rest(2050, server, sleeps(epollWait))
 		for at := uint64(3000); at < to; at += 1000 {
@@ -47,6 +47,13 @@ func TestRuntime(t *testing.T) {
 		k.rest(answer+5, server, sleeps(epollWait))
 		k.rest(answer+5, backend, sleeps(recv))
 		k.tick(10900, server)
+	}
+	// unheard has the thread ask somebody that sleeps until a time, when all that it may wake are awake.
+	unheard := func(k *talk, us uint64, asked int, until uint64) {
+		k.send(us, thread, asked)
+		k.rest(us+40, asked, sleeps(230))
+		k.tick(until, asked)
+		k.rest(until+50, asked, sleeps(recv))
 	}
 	for _, c := range []struct {
 		name  string
@@ -86,6 +93,29 @@ func TestRuntime(t *testing.T) {
 			trace: func(k *talk) { asks(k, 10800) }, says: "it was asked meanwhile and answered at the end"},
 		{name: "that had answered long before", turns: true, path: []string{"task server"}, not: []int{backend}, sure: Seen,
 			trace: func(k *talk) { asks(k, 6500) }, says: "which message it went on for is not recorded"},
+		{name: "whom it had asked, and who woke nobody by the answer", turns: true, path: []string{"task server", "task backend", "timer"}, sure: Guess, trace: func(k *talk) {
+			k.send(2040, server, thread)
+			unheard(k, 2100, backend, 10800)
+			k.rest(2160, thread, parked)
+			ticks(k, 10500)
+			k.tick(10900, server)
+		}, says: "it was asked meanwhile and went on right before"},
+		{name: "that had gone on long before", turns: true, path: []string{"task server"}, not: []int{backend}, sure: Seen, trace: func(k *talk) {
+			k.send(2040, server, thread)
+			unheard(k, 2100, backend, 8000)
+			k.rest(2160, thread, parked)
+			ticks(k, 10500)
+			k.tick(10900, server)
+		}, says: "which message it went on for is not recorded"},
+		{name: "of two of them", turns: true, path: []string{"task server"}, not: []int{backend, alice}, sure: Seen, trace: func(k *talk) {
+			k.instead(300, alice, 230, recv)
+			k.send(2040, server, thread)
+			unheard(k, 2100, backend, 10800)
+			unheard(k, 2110, alice, 10700)
+			k.rest(2160, thread, parked)
+			ticks(k, 10500)
+			k.tick(10900, server)
+		}, says: "which message it went on for is not recorded"},
 		{name: "the thread that looks after the others", turns: true, path: []string{"task server"}, sure: Seen, trace: func(k *talk) {
 			k.run(1000, clock)
 			k.rest(2040, clock, sleeps(230))

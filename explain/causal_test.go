@@ -235,6 +235,14 @@ func TestCausal(t *testing.T) {
 			chatter(k, bob, 3000, 10500)
 			k.tick(10900, server)
 		}, says: "waiting until its own time limit for an answer of backend 110"},
+		{name: "a backend that went on right before", path: []string{"task server", "task backend", "timer"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
+			proxied(k, 2050)
+			k.rest(2100, backend, sleeps(230))
+			chatter(k, bob, 3000, 10500)
+			k.tick(10850, backend)
+			k.tick(10900, server)
+			k.rest(10950, backend, sleeps(recv))
+		}, says: "it was asked meanwhile and went on right before"},
 		{name: "a backend whose one thread answered, and another one took what it was asked", path: []string{"task server", "timer hrtimer_wakeup"}, not: []int{bob}, sure: Guess, trace: func(k *talk) {
 			k.tick(1940, bob)
 			k.send(1950, bob, server)

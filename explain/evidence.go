@@ -56,6 +56,7 @@ const (
 	byUnseenMessage
 	byOtherThread
 	byAnswer
+	byUnheard
 	byNoAnswer
 	byLaterAnswer
 	byDriver
@@ -114,6 +115,7 @@ var evidences = [...]struct {
 	byUnseenMessage:  {Guess, "it was asked while it was at work already, when is not recorded"},
 	byOtherThread:    {Guess, "that thread was at work meanwhile, and for which one it waited is not recorded"},
 	byAnswer:         {Guess, "it was asked meanwhile and answered at the end, and for which task of the process is not recorded"},
+	byUnheard:        {Guess, "it was asked meanwhile and went on right before, and whether it answered is not recorded"},
 	byNoAnswer:       {Guess, "the task woke it before it began to wait, and a time limit ended the wait"},
 	byLaterAnswer:    {Inferred, "the task woke it before it began to wait, and it woke the task after a timer had"},
 	byDriver:         {Inferred, "the work queue of the worker is called as the disk is"},
