@@ -17,13 +17,16 @@ type row struct {
 	wrong                    []string
 	partly                   []string // what else it should have said; under load
 	verdict, advice          string
+	blamesOthers             bool     // the verdict names who took no part
+	once                     []string // what was wrong at first, but not when it was run again
+	onceVerdict              string
 	unseen                   string // why there was nothing to judge
 }
 
 func printTable(w io.Writer, rows []row) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "scenario\tcause\tculprit\ttook\tsaid\toff by\truns\t")
-	passed, partly, judged := 0, 0, len(rows)
+	passed, partly, once, judged := 0, 0, 0, len(rows)
 	for i := range rows {
 		r := &rows[i]
 		score := "ok"
@@ -36,6 +39,9 @@ func printTable(w io.Writer, rows []row) error {
 		case len(r.partly) > 0:
 			score = "partly"
 			partly++
+		case len(r.once) > 0:
+			score = fmt.Sprintf("ok in %d of %d", confirmed, confirmed+1)
+			once++
 		default:
 			passed++
 		}
@@ -49,6 +55,9 @@ func printTable(w io.Writer, rows []row) error {
 	if partly > 0 {
 		fmt.Fprintf(w, ", %d partly", partly)
 	}
+	if once > 0 {
+		fmt.Fprintf(w, ", %d but for the first time", once)
+	}
 	fmt.Fprintln(w, ".")
 	for i := range rows {
 		r := &rows[i]
@@ -59,6 +68,9 @@ func printTable(w io.Writer, rows []row) error {
 		}
 		if said := slices.Concat(r.wrong, r.partly); len(said) > 0 {
 			fmt.Fprintf(w, "%s: %s\n  verdict: %s\n", r.scenario, strings.Join(said, "; "), r.verdict)
+		}
+		if len(r.once) > 0 {
+			fmt.Fprintf(w, "%s, the first time: %s\n  verdict: %s\n", r.scenario, strings.Join(r.once, "; "), r.onceVerdict)
 		}
 	}
 	return nil
