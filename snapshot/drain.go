@@ -43,7 +43,7 @@ func (m *Manager) loop(ctx context.Context) {
 	retention := pulse.After(retentionInterval)
 	timer := time.NewTimer(maxIdle)
 	defer timer.Stop()
-	stallCheck := pulse.After(time.Second)
+	stallCheck := pulse.After(pulse.Calm)
 	m.missed.note(linux.Monotonic())
 	for {
 		timer.Reset(m.step())
@@ -65,7 +65,7 @@ func (m *Manager) loop(ctx context.Context) {
 		case <-m.wake:
 		case <-timer.C:
 		case <-stallCheck:
-			stallCheck = pulse.After(time.Second)
+			stallCheck = pulse.After(pulse.Calm)
 			m.checkDisk()
 			m.missed.note(linux.Monotonic())
 		case <-retention:

@@ -11,9 +11,10 @@ type missed struct {
 
 type missedAt struct{ mono, total uint64 }
 
-// How often it looks, and how many times it remembers.
+// How often it looks, for which it asks the kernel about each program, and how many times it
+// remembers.
 const (
-	missedEvery = 5 * time.Second
+	missedEvery = 20 * time.Second
 	missedKept  = 64
 )
 

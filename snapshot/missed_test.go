@@ -23,18 +23,18 @@ func TestMissed(t *testing.T) {
 	}
 	look(100, 7)
 	look(101, 8) // too soon
-	look(106, 9)
+	look(121, 9)
 	total = 12
 	check(90, 12) // nobody knows what was before
 	check(103, 5)
-	check(107, 3)
+	check(122, 3)
 	total = 4 // the programs were loaded anew
-	check(107, 0)
-	look(112, 4)
+	check(122, 0)
+	look(142, 4)
 	total = 6
-	check(113, 2)
+	check(143, 2)
 	for i := range uint64(3 * missedKept) {
-		look(200+10*i, 6)
+		look(200+20*i, 6)
 	}
 	assert.Check(t, len(m.at) == missedKept)
 	none := &missed{}

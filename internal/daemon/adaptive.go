@@ -14,16 +14,20 @@ import (
 	"github.com/tailcam/tailcam/tracker/adaptive"
 )
 
-// adaptThresholds updates adaptive thresholds once a second.
+// adaptThresholds updates adaptive thresholds once a second. Where there are none, it looks less
+// often whether there are some.
 func (d *daemon) adaptThresholds(ctx context.Context) error {
-	for {
+	for every := time.Second; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-pulse.After(time.Second):
+		case now := <-pulse.After(every):
 			if err := d.guard.Do(guard.Housekeeping, func() error { return d.thresholds.Tick(now) }); err != nil {
 				// Keep the current thresholds.
 				d.log.Warn("adaptive thresholds", zap.Error(err))
+			}
+			if every = time.Second; d.thresholds.Idle() {
+				every = pulse.Calm
 			}
 		}
 	}

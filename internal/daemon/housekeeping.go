@@ -14,17 +14,20 @@ import (
 )
 
 // housekeeping samples the recorder every second and releases history whose outlier was
-// lost on the way; it keeps the timers of timeouts and the socket alive. Every minute it
-// frees entries of threads whose exit was not seen. What fails, for lack of memory or
+// lost on the way; it keeps the timers of timeouts alive, and, less often, the socket. Every
+// minute it frees entries of threads whose exit was not seen. What fails, for lack of memory or
 // descriptors, is logged and tried again.
 func (d *daemon) housekeeping(ctx context.Context) error {
-	tick, sweep := pulse.After(time.Second), pulse.After(time.Minute)
-	var everySecond, everyMinute complaint
+	tick, calm, sweep := pulse.After(time.Second), pulse.After(pulse.Calm), pulse.After(time.Minute)
+	var everySecond, whenCalm, everyMinute complaint
 	for {
 		turn, failed := d.everySecond, &everySecond
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-calm:
+			calm = pulse.After(pulse.Calm)
+			turn, failed = d.restoreSocket, &whenCalm
 		case <-sweep:
 			sweep = pulse.After(time.Minute)
 			failed = &everyMinute
@@ -76,7 +79,7 @@ func (d *daemon) everySecond() error {
 	d.noteGap()
 	d.notePinError()
 	// Each on its own: what fails must not keep the rest from being done.
-	return errors.Join(d.kernel.NoteAlive(), d.kernel.KeepTicking(), d.kernel.KeepSampling(), d.restoreSocket(), d.watchRecorder())
+	return errors.Join(d.kernel.NoteAlive(), d.kernel.KeepTicking(), d.kernel.KeepSampling(), d.watchRecorder())
 }
 
 // restoreSocket listens again where somebody has removed the socket.

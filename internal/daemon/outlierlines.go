@@ -74,14 +74,19 @@ func (d *daemon) logOutliers(ctx context.Context) error {
 }
 
 func (l *outlierLines) serve(ctx context.Context, outliers <-chan *events.Outlier, lost func() uint64) {
-	tick := pulse.After(time.Second)
+	tick, calm := pulse.After(pulse.Calm), true
 	told := time.Now()
 	for {
 		select {
 		case o := <-outliers:
-			l.take(o, time.Now())
+			if l.take(o, time.Now()); calm && len(l.wait) > 0 {
+				tick, calm = pulse.After(time.Second), false
+			}
 		case now := <-tick:
-			tick = pulse.After(time.Second)
+			tick, calm = pulse.After(pulse.Calm), true
+			if len(l.wait) > 0 {
+				tick, calm = pulse.After(time.Second), false
+			}
 			l.missed.Store(lost())
 			l.writeDue(now)
 			if now.Sub(told) >= unloggedEvery {

@@ -21,7 +21,7 @@ import (
 // more than a thousandth of one CPU.
 const (
 	softirqInterval = 250 * time.Millisecond
-	softirqIdle     = time.Second
+	softirqIdle     = pulse.Calm
 	softirqShare    = 1000
 )
 

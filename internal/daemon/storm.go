@@ -16,8 +16,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
-// stormCalm is how often rules are looked at while no outlier comes, and how long after
-// the last one that is.
+// stormCalm is how long after the last outlier rules are looked at less often.
 const stormCalm = time.Second
 
 // outlierCame has rules looked at soon. It does not block.
@@ -30,7 +29,7 @@ func (d *daemon) outlierCame() {
 
 // watchStorms pauses rules that fire far too often and resumes them later.
 func (d *daemon) watchStorms(ctx context.Context) error {
-	next := pulse.After(stormCalm)
+	next := pulse.After(pulse.Calm)
 	var last time.Time // when an outlier came
 	for calm := true; ; {
 		came := d.came
@@ -52,7 +51,7 @@ func (d *daemon) watchStorms(ctx context.Context) error {
 				last = now
 			}
 			if calm = now.Sub(last) >= stormCalm; calm {
-				next = pulse.After(stormCalm)
+				next = pulse.After(pulse.Calm)
 			} else {
 				next = time.After(overrides.StormWindow)
 			}

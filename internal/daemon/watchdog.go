@@ -67,7 +67,7 @@ func (d *daemon) parts() []watchdog.Part {
 	}
 	return append(parts,
 		watchdog.Part{Name: "recorder reader", State: func() watchdog.State {
-			return watchdog.State{Done: d.manager.Progress().Turns, Work: "the recorder is checked every second"}
+			return watchdog.State{Done: d.manager.Progress().Turns, Work: "the recorder is checked every few seconds"}
 		}},
 		watchdog.Part{Name: "snapshot writer", State: d.writerState})
 }

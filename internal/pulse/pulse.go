@@ -4,6 +4,10 @@ package pulse
 
 import "time"
 
+// Calm is how often loops look around that have nothing to do, where nobody waits for what they
+// would find. Each second of looks by all of them took 1.5 ms of CPU time from services.
+const Calm = 5 * time.Second
+
 var start = time.Now()
 
 // After is time.After(every), but for the moment at which it ends: a multiple of every since

@@ -32,6 +32,13 @@ func NewController(kernel Kernel) *Controller {
 	return &Controller{kernel: kernel, followers: map[key]*Follower{}}
 }
 
+// Idle reports whether no threshold was adaptive at the last Tick.
+func (c *Controller) Idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.followers) == 0
+}
+
 // Tick reads the histograms of all adaptive thresholds and changes those
 // thresholds that have moved. To be called about once a second: a shift of the
 // load is followed at the next tick. Rules that were replaced in between are

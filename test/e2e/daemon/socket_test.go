@@ -33,7 +33,7 @@ func TestSocketRemoved(t *testing.T) {
 		said := d.log.count("the socket was removed: listening again")
 		assert.NilError(t, c.remove())
 		if c.what == "the socket" {
-			// It comes back within a second: this may be too late to see it.
+			// It comes back by itself: this may be too late to see it.
 			a := d.verb("status")
 			assert.Check(t, a.code == 0 || strings.Contains(a.err, "daemon not reachable at "+h.socket), "%+v", a)
 		}
