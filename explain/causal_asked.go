@@ -47,7 +47,8 @@ func (b *backward) asked(l *level, last *message) bool {
 	wait := l.at - b.lo
 	var most uint64
 	var x message
-	for process, asks := range b.asks(l) {
+	all := b.asks(l)
+	for process, asks := range all {
 		client := b.spokeFirst(l, process, asks[0].at)
 		if client && process != last.process {
 			continue
@@ -72,7 +73,7 @@ func (b *backward) asked(l *level, last *message) bool {
 	}
 	doubt := byAnswer
 	if x.tid == 0 && last.tid == 0 {
-		x, doubt = b.unheard(l), byUnheard
+		x, doubt = b.unheard(l, all), byUnheard
 	}
 	if x.tid == 0 || slices.Contains(b.w.stack, x.tid) {
 		return false
@@ -82,12 +83,12 @@ func (b *backward) asked(l *level, last *message) bool {
 	return b.deeper(l, &x, piece{})
 }
 
-// unheard returns the message of the one task that the process of a level asked, and that went on
-// after most of the time, right before the level's thread did: no wake-up tells of an answer to
+// unheard returns the message of the one task of those that the process of a level asked which went
+// on after most of the time, right before the level's thread did: no wake-up tells of an answer to
 // those who are awake.
-func (b *backward) unheard(l *level) (x message) {
+func (b *backward) unheard(l *level, all map[int][]reply) (x message) {
 	wait := l.at - b.lo
-	for process, asks := range b.asks(l) {
+	for process, asks := range all {
 		ask := asks[len(asks)-1]
 		if b.w.m.besides(process, l.process) || b.spokeFirst(l, process, asks[0].at) {
 			continue
@@ -104,8 +105,8 @@ func (b *backward) unheard(l *level) (x message) {
 	return x
 }
 
-// wentOn returns when the wait of a task ended that was the longest of those since it was asked,
-// and until when it was at work then; 0: it did not wait, or for no more than half of the time.
+// wentOn returns when a wait of a task ended that took more than half of the time since it was
+// asked, and until when it was at work then; 0: there was none.
 func (b *backward) wentOn(tid int, asked, to uint64) (at, done uint64) {
 	t := b.w.m.tasks[tid]
 	for i := t.segmentAt(asked); i < len(t.segments) && t.segments[i].from < to; i++ {

@@ -48,12 +48,19 @@ func TestRuntime(t *testing.T) {
 		k.rest(answer+5, backend, sleeps(recv))
 		k.tick(10900, server)
 	}
-	// unheard has the thread ask somebody that sleeps until a time, when all that it may wake are awake.
-	unheard := func(k *talk, us uint64, asked int, until uint64) {
-		k.send(us, thread, asked)
-		k.rest(us+40, asked, sleeps(230))
-		k.tick(until, asked)
-		k.rest(until+50, asked, sleeps(recv))
+	// unheard has the thread ask some that sleep until a time, when all that they may wake are awake.
+	unheard := func(k *talk, until uint64, asked ...int) {
+		k.send(2040, server, thread)
+		for i, tid := range asked {
+			us, wake := uint64(2100+10*i), until-uint64(100*i)
+			k.send(us, thread, tid)
+			k.rest(us+40, tid, sleeps(230))
+			k.tick(wake, tid)
+			k.rest(wake+50, tid, sleeps(recv))
+		}
+		k.rest(2160, thread, parked)
+		ticks(k, 10500)
+		k.tick(10900, server)
 	}
 	for _, c := range []struct {
 		name  string
@@ -93,28 +100,13 @@ func TestRuntime(t *testing.T) {
 			trace: func(k *talk) { asks(k, 10800) }, says: "it was asked meanwhile and answered at the end"},
 		{name: "that had answered long before", turns: true, path: []string{"task server"}, not: []int{backend}, sure: Seen,
 			trace: func(k *talk) { asks(k, 6500) }, says: "which message it went on for is not recorded"},
-		{name: "whom it had asked, and who woke nobody by the answer", turns: true, path: []string{"task server", "task backend", "timer"}, sure: Guess, trace: func(k *talk) {
-			k.send(2040, server, thread)
-			unheard(k, 2100, backend, 10800)
-			k.rest(2160, thread, parked)
-			ticks(k, 10500)
-			k.tick(10900, server)
-		}, says: "it was asked meanwhile and went on right before"},
-		{name: "that had gone on long before", turns: true, path: []string{"task server"}, not: []int{backend}, sure: Seen, trace: func(k *talk) {
-			k.send(2040, server, thread)
-			unheard(k, 2100, backend, 8000)
-			k.rest(2160, thread, parked)
-			ticks(k, 10500)
-			k.tick(10900, server)
-		}, says: "which message it went on for is not recorded"},
+		{name: "whom it had asked, and who woke nobody by the answer", turns: true, path: []string{"task server", "task backend", "timer"}, sure: Guess,
+			trace: func(k *talk) { unheard(k, 10800, backend) }, says: "it was asked meanwhile and went on right before"},
+		{name: "that had gone on long before", turns: true, path: []string{"task server"}, not: []int{backend}, sure: Seen,
+			trace: func(k *talk) { unheard(k, 8000, backend) }, says: "which message it went on for is not recorded"},
 		{name: "of two of them", turns: true, path: []string{"task server"}, not: []int{backend, alice}, sure: Seen, trace: func(k *talk) {
 			k.instead(300, alice, 230, recv)
-			k.send(2040, server, thread)
-			unheard(k, 2100, backend, 10800)
-			unheard(k, 2110, alice, 10700)
-			k.rest(2160, thread, parked)
-			ticks(k, 10500)
-			k.tick(10900, server)
+			unheard(k, 10800, backend, alice)
 		}, says: "which message it went on for is not recorded"},
 		{name: "the thread that looks after the others", turns: true, path: []string{"task server"}, sure: Seen, trace: func(k *talk) {
 			k.run(1000, clock)

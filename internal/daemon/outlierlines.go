@@ -74,25 +74,28 @@ func (d *daemon) logOutliers(ctx context.Context) error {
 }
 
 func (l *outlierLines) serve(ctx context.Context, outliers <-chan *events.Outlier, lost func() uint64) {
-	tick, calm := pulse.After(pulse.Calm), true
-	told := time.Now()
+	next := func() <-chan time.Time {
+		if len(l.wait) > 0 {
+			return pulse.After(time.Second)
+		}
+		return pulse.After(pulse.Calm)
+	}
+	tick, told := next(), time.Now()
 	for {
 		select {
 		case o := <-outliers:
-			if l.take(o, time.Now()); calm && len(l.wait) > 0 {
-				tick, calm = pulse.After(time.Second), false
+			idle := len(l.wait) == 0
+			if l.take(o, time.Now()); idle && len(l.wait) > 0 {
+				tick = next()
 			}
 		case now := <-tick:
-			tick, calm = pulse.After(pulse.Calm), true
-			if len(l.wait) > 0 {
-				tick, calm = pulse.After(time.Second), false
-			}
 			l.missed.Store(lost())
 			l.writeDue(now)
 			if now.Sub(told) >= unloggedEvery {
 				told = now
 				l.tellLeft()
 			}
+			tick = next()
 		case <-ctx.Done():
 			for len(outliers) > 0 {
 				l.take(<-outliers, time.Now())

@@ -59,13 +59,15 @@ func parseEvents(stat, disks []byte) (e budget.Events, cpus int) {
 
 // privateMemory returns the anonymous memory of a process in bytes; 0: it is gone.
 func privateMemory(pid int) int64 {
-	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)) // a tenth of what status costs
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
-	var size, resident, shared int64 // pages; shared: of files and shared memory
-	if _, err := fmt.Sscan(string(statm), &size, &resident, &shared); err != nil {
-		return 0
+	for line := range bytes.Lines(status) {
+		if f := bytes.Fields(line); len(f) == 3 && string(f[0]) == "RssAnon:" {
+			kib, _ := strconv.ParseInt(string(f[1]), 10, 64)
+			return kib << 10
+		}
 	}
-	return (resident - shared) * int64(os.Getpagesize())
+	return 0
 }

@@ -69,6 +69,11 @@ func (w *want) is(by *explain.Who, comm string, tid int) bool {
 	return tid == 0 || by.TID == tid
 }
 
+// blamesOthers reports whether a verdict names who took no part.
+func (w *want) blamesOthers(verdict string) bool {
+	return w.omits != "" && strings.Contains(verdict, w.omits)
+}
+
 // inFunction is what a verdict says of samples.
 var inFunction = regexp.MustCompile(`\((.*, )?in [^ )]+: \d+ of \d+ samples\)`)
 
@@ -112,7 +117,7 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	if !strings.Contains(r.Verdict, w.says) {
 		complain("the verdict does not say %q", w.says)
 	}
-	if w.omits != "" && strings.Contains(r.Verdict, w.omits) {
+	if w.blamesOthers(r.Verdict) {
 		complain("the verdict says %q", w.omits)
 	}
 	wrong = append(wrong, w.judgeRequest(tr, r)...)

@@ -17,9 +17,7 @@ type row struct {
 	wrong                    []string
 	partly                   []string // what else it should have said; under load
 	verdict, advice          string
-	blamesOthers             bool     // the verdict names who took no part
-	once                     []string // what was wrong at first, but not when it was run again
-	onceVerdict              string
+	first                    *row   // which was wrong, but not when it was run again
 	unseen                   string // why there was nothing to judge
 }
 
@@ -39,7 +37,7 @@ func printTable(w io.Writer, rows []row) error {
 		case len(r.partly) > 0:
 			score = "partly"
 			partly++
-		case len(r.once) > 0:
+		case r.first != nil:
 			score = fmt.Sprintf("ok in %d of %d", confirmed, confirmed+1)
 			once++
 		default:
@@ -69,8 +67,8 @@ func printTable(w io.Writer, rows []row) error {
 		if said := slices.Concat(r.wrong, r.partly); len(said) > 0 {
 			fmt.Fprintf(w, "%s: %s\n  verdict: %s\n", r.scenario, strings.Join(said, "; "), r.verdict)
 		}
-		if len(r.once) > 0 {
-			fmt.Fprintf(w, "%s, the first time: %s\n  verdict: %s\n", r.scenario, strings.Join(r.once, "; "), r.onceVerdict)
+		if r.first != nil {
+			fmt.Fprintf(w, "%s, the first time: %s\n  verdict: %s\n", r.scenario, strings.Join(r.first.wrong, "; "), r.first.verdict)
 		}
 	}
 	return nil
