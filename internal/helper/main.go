@@ -65,8 +65,13 @@ func (o role) largest() int64 { return max(minLargest, o.memory/4) }
 
 // Main must be called by the program with the arguments after [Verb]. It returns the
 // exit status.
+//
+// It serves on another goroutine than the main one, which is bound to its thread (package
+// iothread): each message would take two more switches of threads.
 func Main(args []string) int {
-	if err := serve(args); err != nil {
+	served := make(chan error, 1)
+	go func() { served <- serve(args) }()
+	if err := <-served; err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitBroken
 	}
@@ -91,9 +96,17 @@ func serve(args []string) error {
 	if err := sandbox.LimitMemory(o.memory - o.largest() - codeMemory); err != nil {
 		return err
 	}
+	daemon, err := passed(daemonFD)
+	if err != nil {
+		return err
+	}
 	switch o.name {
 	case roleParse:
-		p, err := newParser(daemonFD, openerFD, o)
+		opener, err := passed(openerFD)
+		if err != nil {
+			return err
+		}
+		p, err := newParser(daemon, opener, o)
 		if err != nil {
 			return err
 		}
@@ -107,13 +120,13 @@ func serve(args []string) error {
 		if _, err := confinement(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities)); err != nil {
 			return err
 		}
-		return serveOpener(daemonFD, files)
+		return serveOpener(daemon, files)
 	case roleRead:
 		hello, err := confinement(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities))
 		if err != nil {
 			return err
 		}
-		return serveReader(daemonFD, hello)
+		return serveReader(daemon, hello)
 	}
 	return fmt.Errorf("unknown helper role %q; allowed: %s", o.name, strings.Join([]string{roleParse, roleOpen, roleRead}, ", "))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,11 +19,14 @@ import (
 )
 
 // serveOpener opens files for a parser until it exits.
-func serveOpener(fd int, files *symbols.Files) error {
+func serveOpener(conn *net.UnixConn, files *symbols.Files) error {
 	buf, idle := make([]byte, maxMessage), newRest(restAfter, nil)
 	for {
-		n, err := receive(fd, buf)
-		if err != nil || n == 0 {
+		n, err := conn.Read(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		idle.work()
@@ -30,7 +34,7 @@ func serveOpener(fd int, files *symbols.Files) error {
 		if err != nil {
 			return err
 		}
-		if err := sendFiles(fd, openFiles(files, o)); err != nil {
+		if err := sendFiles(conn, openFiles(files, o)); err != nil {
 			return err
 		}
 	}
@@ -57,7 +61,7 @@ func openFiles(files *symbols.Files, o openRequest) []symbols.Opened {
 }
 
 // sendFiles sends the descriptors and closes them.
-func sendFiles(fd int, list []symbols.Opened) error {
+func sendFiles(conn *net.UnixConn, list []symbols.Opened) error {
 	results := make([]byte, len(list))
 	var fds []int
 	for i, o := range list {
@@ -77,7 +81,7 @@ func sendFiles(fd int, list []symbols.Opened) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	err := unix.Sendmsg(fd, results, rights, nil, unix.MSG_NOSIGNAL)
+	_, _, err := conn.WriteMsgUnix(results, rights, nil)
 	for _, o := range list {
 		o.File.Close() // may be nil
 	}
@@ -85,14 +89,17 @@ func sendFiles(fd int, list []symbols.Opened) error {
 }
 
 // serveReader reads process memory for the daemon until it exits.
-func serveReader(fd int, hello string) error {
-	if err := send(fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
+func serveReader(conn *net.UnixConn, hello string) error {
+	if _, err := conn.Write((&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
 	buf, stackBuffer, idle := make([]byte, maxMessage), make([]byte, maxData), newRest(restAfter, nil)
 	for {
-		n, err := receive(fd, buf)
-		if err != nil || n == 0 {
+		n, err := conn.Read(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		idle.work()
@@ -123,7 +130,7 @@ func serveReader(fd int, hello string) error {
 			m.flags |= flagFailed
 			m.text = cmp.Or(m.text, err.Error())
 		}
-		if err := send(fd, m.encode()); err != nil {
+		if _, err := conn.Write(m.encode()); err != nil {
 			return err
 		}
 	}
@@ -195,22 +202,4 @@ func readIn(dir *os.File, name string) ([]byte, error) {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, maxText))
-}
-
-func receive(fd int, buf []byte) (int, error) {
-	for {
-		n, _, _, _, err := unix.Recvmsg(fd, buf, nil, 0)
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}
-
-func send(fd int, b []byte) error {
-	for {
-		err := unix.Sendmsg(fd, b, nil, nil, unix.MSG_NOSIGNAL)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }

@@ -1,11 +1,12 @@
 package helper
 
 import (
-	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,14 +59,14 @@ const (
 // openerClient implements symbols.Opener over a socket.
 type openerClient struct {
 	mu    sync.Mutex
-	fd    int
+	conn  *net.UnixConn
 	buf   []byte
 	oob   []byte
 	stuck func() // called if the opener does not answer; does not return
 }
 
-func newOpenerClient(fd int, stuck func()) *openerClient {
-	return &openerClient{fd: fd, buf: make([]byte, 64<<10), oob: make([]byte, unix.CmsgSpace(4*maxOpen)), stuck: stuck}
+func newOpenerClient(conn *net.UnixConn, stuck func()) *openerClient {
+	return &openerClient{conn: conn, buf: make([]byte, 64<<10), oob: make([]byte, unix.CmsgSpace(4*maxOpen)), stuck: stuck}
 }
 
 // ask requests n files and returns them.
@@ -92,14 +93,12 @@ func (a *openerClient) ask(o openRequest, n int) []symbols.Opened {
 }
 
 func (a *openerClient) exchange(order []byte, n int) (results []byte, files []*os.File, err error) {
-	if err := unix.Sendmsg(a.fd, order, nil, nil, unix.MSG_NOSIGNAL); err != nil {
+	_ = a.conn.SetDeadline(time.Now().Add(openerTime))
+	if _, err := a.conn.Write(order); err != nil {
 		return nil, nil, err
 	}
-	got, oobn, _, _, err := unix.Recvmsg(a.fd, a.buf, a.oob, unix.MSG_CMSG_CLOEXEC)
-	for errors.Is(err, unix.EINTR) {
-		got, oobn, _, _, err = unix.Recvmsg(a.fd, a.buf, a.oob, unix.MSG_CMSG_CLOEXEC)
-	}
-	if err != nil || got == 0 {
+	got, oobn, _, _, err := a.conn.ReadMsgUnix(a.buf, a.oob)
+	if err != nil {
 		a.stuck()
 		return nil, nil, fmt.Errorf("ask the opener: %w", err)
 	}

@@ -3,10 +3,12 @@ package helper
 import (
 	"errors"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +30,8 @@ const (
 
 // parser serves requests of the daemon.
 type parser struct {
-	fd       int
+	conn     *net.UnixConn
+	raw      syscall.RawConn // of conn
 	resolver *symbols.Resolver
 	refused  atomic.Pointer[[]fileKey]
 	notes    atomic.Uint64
@@ -38,16 +41,16 @@ type parser struct {
 }
 
 // newParser opens what must be opened before entering the sandbox.
-func newParser(fd, openerFD int, o role) (*parser, error) {
-	t := unix.NsecToTimeval(int64(openerTime))
-	if err := unix.SetsockoptTimeval(openerFD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t); err != nil {
+func newParser(conn, opener *net.UnixConn, o role) (*parser, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
 		return nil, err
 	}
-	p := &parser{fd: fd, active: map[uint64]bool{}}
+	p := &parser{conn: conn, raw: raw, active: map[uint64]bool{}}
 	p.resolver = symbols.New(&symbols.Options{
 		NoLines: !o.lines, MaxBytes: o.memory / 4, MaxLineBytes: o.memory / 4, Timeout: parseTime, Concurrent: 2,
 		MaxFiles: 512, MaxSymbols: int(min(o.memory/64, 2<<20)),
-		Opener: newOpenerClient(openerFD, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.beginNote,
+		Opener: newOpenerClient(opener, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.beginNote,
 	})
 	p.resolver.Prepare()
 	return p, nil
@@ -80,7 +83,9 @@ func (p *parser) endNote(id uint64) {
 }
 
 func (p *parser) note(m message) {
-	_ = unix.Sendmsg(p.fd, m.encode(), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	_ = p.raw.Control(func(fd uintptr) {
+		_ = unix.Sendmsg(int(fd), m.encode(), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	})
 }
 
 // finishNotes ends the notes of background work once there is none.
@@ -98,7 +103,7 @@ func (p *parser) finishNotes() {
 
 // serve answers requests in order until the daemon closes the socket.
 func (p *parser) serve(hello string) error {
-	if err := send(p.fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
+	if _, err := p.conn.Write((&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
 	requests := make(chan request)
@@ -107,8 +112,8 @@ func (p *parser) serve(hello string) error {
 	go func() {
 		buf := make([]byte, maxMessage)
 		for {
-			n, err := receive(p.fd, buf)
-			if err != nil || n == 0 {
+			n, err := p.conn.Read(buf)
+			if err != nil {
 				os.Exit(0) // the daemon has exited
 			}
 			idle.work()
@@ -123,7 +128,7 @@ func (p *parser) serve(hello string) error {
 	for q := range requests {
 		m := p.answer(q)
 		answering.Store(false)
-		if err := send(p.fd, m.encode()); err != nil {
+		if _, err := p.conn.Write(m.encode()); err != nil {
 			return err
 		}
 		if p.resolver.Stats().LinesQueued > 0 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/user"
 	"runtime"
@@ -13,8 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
@@ -200,22 +197,4 @@ func (c *child) resident() int64 {
 		return 0
 	}
 	return all * int64(os.Getpagesize())
-}
-
-// pair returns a connected pair of SOCK_SEQPACKET sockets.
-func pair() (a, b *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a socket for a helper: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "helper"), os.NewFile(uintptr(fds[1]), "helper"), nil
-}
-
-func connection(f *os.File) (*net.UnixConn, error) {
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("connect to a helper: %w", err)
-	}
-	return c.(*net.UnixConn), nil
 }
