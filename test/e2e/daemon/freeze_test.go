@@ -35,7 +35,9 @@ func freeze(t *testing.T, backend string) {
 		"stacks: [kernel, waker]", "snapshot: {after: 20ms, every: 10ms}")), "--recorder-size", "2MiB", "--recorder-backend", backend)
 
 	for try := range 5 {
-		time.Sleep(time.Second) // history to keep
+		eventually(t, "there is history to keep, and the daemon knows how fast it grows", func() bool {
+			return !slices.ContainsFunc(d.status().Recorder.CPUs, func(c snapshot.Coverage) bool { return c.EventsPerSecond == 0 })
+		})
 		ran := linux.Monotonic()
 		landmark := runTrue(t)
 		before := recorded(d)
