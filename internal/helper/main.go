@@ -19,6 +19,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -71,7 +72,7 @@ func (o role) largest() int64 { return max(minLargest, o.memory/4) }
 func Main(args []string) int {
 	served := make(chan error, 1)
 	go func() { served <- serve(args) }()
-	if err := <-served; err != nil {
+	if err := <-served; err != nil && !errors.Is(err, io.EOF) { // whom it served has exited
 		fmt.Fprintln(os.Stderr, err)
 		return exitBroken
 	}
@@ -106,10 +107,7 @@ func serve(args []string) error {
 		if err != nil {
 			return err
 		}
-		p, err := newParser(daemon, opener, o)
-		if err != nil {
-			return err
-		}
+		p := newParser(daemon, opener, o)
 		hello, err := confinement(sandbox.Enter(sandbox.Parser(o.largest()), 0))
 		if err != nil {
 			return err

@@ -18,14 +18,11 @@ import (
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
-// serveOpener opens files for a parser until it exits.
+// serveOpener opens files for a parser until it exits: io.EOF.
 func serveOpener(conn *net.UnixConn, files *symbols.Files) error {
 	buf, idle := make([]byte, maxMessage), newRest(restAfter, nil)
 	for {
 		n, err := conn.Read(buf)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
 		if err != nil {
 			return err
 		}
@@ -88,7 +85,7 @@ func sendFiles(conn *net.UnixConn, list []symbols.Opened) error {
 	return err
 }
 
-// serveReader reads process memory for the daemon until it exits.
+// serveReader reads process memory for the daemon until it exits: io.EOF.
 func serveReader(conn *net.UnixConn, hello string) error {
 	if _, err := conn.Write((&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
@@ -96,9 +93,6 @@ func serveReader(conn *net.UnixConn, hello string) error {
 	buf, stackBuffer, idle := make([]byte, maxMessage), make([]byte, maxData), newRest(restAfter, nil)
 	for {
 		n, err := conn.Read(buf)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +30,6 @@ const (
 // parser serves requests of the daemon.
 type parser struct {
 	conn     *net.UnixConn
-	raw      syscall.RawConn // of conn
 	resolver *symbols.Resolver
 	refused  atomic.Pointer[[]fileKey]
 	notes    atomic.Uint64
@@ -41,19 +39,15 @@ type parser struct {
 }
 
 // newParser opens what must be opened before entering the sandbox.
-func newParser(conn, opener *net.UnixConn, o role) (*parser, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	p := &parser{conn: conn, raw: raw, active: map[uint64]bool{}}
+func newParser(conn, opener *net.UnixConn, o role) *parser {
+	p := &parser{conn: conn, active: map[uint64]bool{}}
 	p.resolver = symbols.New(&symbols.Options{
 		NoLines: !o.lines, MaxBytes: o.memory / 4, MaxLineBytes: o.memory / 4, Timeout: parseTime, Concurrent: 2,
 		MaxFiles: 512, MaxSymbols: int(min(o.memory/64, 2<<20)),
 		Opener: newOpenerClient(opener, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.beginNote,
 	})
 	p.resolver.Prepare()
-	return p, nil
+	return p
 }
 
 func (p *parser) refuses(dev, ino uint64) bool {
@@ -83,7 +77,11 @@ func (p *parser) endNote(id uint64) {
 }
 
 func (p *parser) note(m message) {
-	_ = p.raw.Control(func(fd uintptr) {
+	raw, err := p.conn.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	_ = raw.Control(func(fd uintptr) {
 		_ = unix.Sendmsg(int(fd), m.encode(), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	})
 }

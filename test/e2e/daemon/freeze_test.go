@@ -35,8 +35,10 @@ func freeze(t *testing.T, backend string) {
 		"stacks: [kernel, waker]", "snapshot: {after: 20ms, every: 10ms}")), "--recorder-size", "2MiB", "--recorder-backend", backend)
 
 	for try := range 5 {
-		eventually(t, "there is history to keep, and the daemon knows how fast it grows", func() bool {
-			return !slices.ContainsFunc(d.status().Recorder.CPUs, func(c snapshot.Coverage) bool { return c.EventsPerSecond == 0 })
+		time.Sleep(time.Second) // history to keep
+		eventually(t, "the daemon knows how fast history grows", func() bool {
+			cpus := d.status().Recorder.CPUs
+			return len(cpus) > 0 && !slices.ContainsFunc(cpus, func(c snapshot.Coverage) bool { return c.EventsPerSecond == 0 })
 		})
 		ran := linux.Monotonic()
 		landmark := runTrue(t)
