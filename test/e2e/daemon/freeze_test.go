@@ -34,7 +34,7 @@ func freeze(t *testing.T, backend string) {
 	d := start(t, rulesFile(entry("late", "wakeup", "10ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-wakeup}",
 		"stacks: [kernel, waker]", "snapshot: {after: 20ms, every: 10ms}")), "--recorder-size", "2MiB", "--recorder-backend", backend)
 
-	for try := range 5 {
+	for try := range 10 { // the injector says of up to half of them that it was disturbed
 		time.Sleep(time.Second) // history to keep
 		eventually(t, "the daemon knows how fast history grows", func() bool {
 			cpus := d.status().Recorder.CPUs
