@@ -97,6 +97,7 @@ const (
 	ActivityVarPercpuKstat                   = "percpu_kstat"
 	ActivityVarPercpuPreemptCount            = "percpu_preempt_count"
 	ActivityVarPercpuSoftnetData             = "percpu_softnet_data"
+	ActivityVarPlainReads                    = "plain_reads"
 	ActivityVarPreemptHot                    = "preempt_hot"
 	ActivityVarPreemptOwn                    = "preempt_own"
 	ActivityVarRegsOffset                    = "regs_offset"
@@ -237,6 +238,7 @@ type ActivityVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
@@ -342,6 +344,7 @@ type ActivityVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`

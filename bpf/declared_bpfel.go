@@ -35,6 +35,7 @@ const (
 	DeclaredVarPercpuKstat        = "percpu_kstat"
 	DeclaredVarPercpuPreemptCount = "percpu_preempt_count"
 	DeclaredVarPercpuSoftnetData  = "percpu_softnet_data"
+	DeclaredVarPlainReads         = "plain_reads"
 	DeclaredVarPreemptHot         = "preempt_hot"
 	DeclaredVarPreemptOwn         = "preempt_own"
 	DeclaredVarRegsOffset         = "regs_offset"
@@ -116,6 +117,7 @@ type DeclaredVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
@@ -182,6 +184,7 @@ type DeclaredVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`

@@ -42,6 +42,7 @@ const (
 	PagecacheVarPercpuKstat                   = "percpu_kstat"
 	PagecacheVarPercpuPreemptCount            = "percpu_preempt_count"
 	PagecacheVarPercpuSoftnetData             = "percpu_softnet_data"
+	PagecacheVarPlainReads                    = "plain_reads"
 	PagecacheVarPreemptHot                    = "preempt_hot"
 	PagecacheVarPreemptOwn                    = "preempt_own"
 	PagecacheVarRegsOffset                    = "regs_offset"
@@ -129,6 +130,7 @@ type PagecacheVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
@@ -195,6 +197,7 @@ type PagecacheVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`

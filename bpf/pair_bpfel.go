@@ -65,6 +65,7 @@ const (
 	PairVarPercpuKstat         = "percpu_kstat"
 	PairVarPercpuPreemptCount  = "percpu_preempt_count"
 	PairVarPercpuSoftnetData   = "percpu_softnet_data"
+	PairVarPlainReads          = "plain_reads"
 	PairVarPreemptHot          = "preempt_hot"
 	PairVarPreemptOwn          = "preempt_own"
 	PairVarRecordBlock         = "record_block"
@@ -200,6 +201,7 @@ type PairVariableSpecs struct {
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PlainReads          *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RecordBlock         *ebpf.VariableSpec `ebpf:"record_block"`
@@ -335,6 +337,7 @@ type PairVariables struct {
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PlainReads          *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.Variable `ebpf:"preempt_own"`
 	RecordBlock         *ebpf.Variable `ebpf:"record_block"`

@@ -141,7 +141,7 @@ volatile u32 softirqs_unhooked; /* no program is attached to their entry and exi
  */
 static __always_inline u32 packets_from(struct task_struct *current, bool backlog)
 {
-	if (backlog && !(current->flags & PF_KTHREAD) && trusted_syscall((void *)bpf_task_pt_regs(current)) >= 0)
+	if (backlog && !(current->flags & PF_KTHREAD) && trusted_syscall(trusted_regs(current)) >= 0)
 		return WAKER_LOCAL;
 	return WAKER_REMOTE;
 }

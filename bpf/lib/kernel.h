@@ -44,10 +44,24 @@ typedef __u8 u8;
 #define JOBCTL_TRAP_FREEZE (1UL << 23) /* include/linux/sched/jobctl.h */
 #define MAX_RT_PRIO 100		       /* include/linux/sched/prio.h */
 
+/*
+ * The lowest three bits of thread_info.flags: TIF_SIGPENDING is one of them, by architecture and version which
+ * (arch/x86/include/asm/thread_info.h, arch/arm64's, since 6.18 include/asm-generic/thread_info_tif.h).
+ */
+#define TIF_SIGPENDING_OR_NEAR 7
+
 struct thread_info {
+	unsigned long flags;
 	u32 status;	   /* x86 */
 	u32 cpu;	   /* 5.16+ on x86 and arm64 */
 	u64 preempt_count; /* arm64: the count in the low half */
+} CORE;
+
+/* A number that is a struct, and that every kernel has. */
+struct refcount_struct {
+	struct {
+		int counter;
+	} refs;
 } CORE;
 
 struct pcpu_hot {

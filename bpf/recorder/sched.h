@@ -75,7 +75,7 @@ static __always_inline u32 switch_call(struct task_struct *prev)
 	/* What workers have as registers of user space is none of theirs. */
 	if (prev->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
 		return 0;
-	regs = (void *)bpf_task_pt_regs(prev);
+	regs = trusted_regs(prev);
 	nr = trusted_syscall(regs);
 	if (nr < 0)
 		return PREV_EXCEPTION;
@@ -128,7 +128,8 @@ static __always_inline void record_switch(void *ctx, struct task_struct *prev, u
  * signal pending before it wakes who shall take it; timers send some from
  * interrupts, packets none. A freezer changes the state of tasks that sleep
  * without waking them, and what wakes them meanwhile is kept until they thaw
- * (kernel/freezer.c, 6.1+).
+ * (kernel/freezer.c, 6.1+). Signals lie in three cache lines that nobody else needs here, so
+ * first the flag is asked that signal_wake_up_state() sets before it wakes.
  */
 static __always_inline u32 wake_reason(struct task_struct *p, u32 context)
 {
@@ -138,6 +139,8 @@ static __always_inline u32 wake_reason(struct task_struct *p, u32 context)
 	if (state & TASK_FROZEN)
 		return WAKER_THAW;
 	if (!(state & TASK_INTERRUPTIBLE) || (context && context != WAKER_HRTIMER))
+		return 0;
+	if (!(p->thread_info.flags & TIF_SIGPENDING_OR_NEAR))
 		return 0;
 	pending = p->pending.signal.sig[0] | p->signal->shared_pending.signal.sig[0];
 	return pending & ~p->blocked.sig[0] ? WAKER_SIGNAL : 0;

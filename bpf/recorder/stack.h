@@ -24,9 +24,12 @@ const volatile bool record_run;
 /*
  * Who has had its CPU for so long without a switch has a stack, and another one each time that so
  * much has passed: two ticks at 250 Hz, less what they jitter by. Who switches more often has none.
+ * As the run grows they become rarer, as a server that is always busy pays for each with a request.
  */
 #define RUN_LONG_NS 5000000
 #define RUN_EVERY_NS 7500000
+#define RUN_SELDOM_NS 23500000
+#define RUN_SHARE 8 /* of the run: 60 ms have one each 7.5 ms, and 188 ms one each 23.5 */
 
 /* Frames of a long run in the kernel, in two records: what it does there is often said by the outer ones. */
 #define RUN_FRAMES (2 * STACK_FRAMES)
@@ -126,12 +129,17 @@ static __always_inline int record_sample(void *ctx)
 static __always_inline bool run_is_long(struct task_struct *current, struct cpu_state *me, u64 now)
 {
 	u32 tid = current->pid;
-	struct run_segment *run;
+	s64 ran, every;
 
 	if (!tid || me->last_tid != tid || !me->switches)
 		return false;
-	run = &me->segments[(me->switches - 1) & (RUN_HISTORY - 1)];
-	return (s64)(now - run->start_ns) >= RUN_LONG_NS && now - me->runs.last_ns >= RUN_EVERY_NS;
+	ran = now - me->segments[(me->switches - 1) & (RUN_HISTORY - 1)].start_ns;
+	every = (u64)ran / RUN_SHARE;
+	if (every < RUN_EVERY_NS)
+		every = RUN_EVERY_NS;
+	if (every > RUN_SELDOM_NS)
+		every = RUN_SELDOM_NS;
+	return ran >= RUN_LONG_NS && (s64)(now - me->runs.last_ns) >= every;
 }
 
 struct run_find {

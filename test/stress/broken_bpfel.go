@@ -32,6 +32,7 @@ const (
 	BrokenVarPercpuKstat        = "percpu_kstat"
 	BrokenVarPercpuPreemptCount = "percpu_preempt_count"
 	BrokenVarPercpuSoftnetData  = "percpu_softnet_data"
+	BrokenVarPlainReads         = "plain_reads"
 	BrokenVarPreemptHot         = "preempt_hot"
 	BrokenVarPreemptOwn         = "preempt_own"
 	BrokenVarRegsOffset         = "regs_offset"
@@ -112,6 +113,7 @@ type BrokenVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
@@ -170,6 +172,7 @@ type BrokenVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`

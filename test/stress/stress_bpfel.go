@@ -42,6 +42,7 @@ const (
 	StressVarPercpuKstat        = "percpu_kstat"
 	StressVarPercpuPreemptCount = "percpu_preempt_count"
 	StressVarPercpuSoftnetData  = "percpu_softnet_data"
+	StressVarPlainReads         = "plain_reads"
 	StressVarPreemptHot         = "preempt_hot"
 	StressVarPreemptOwn         = "preempt_own"
 	StressVarRegsOffset         = "regs_offset"
@@ -122,6 +123,7 @@ type StressVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
@@ -180,6 +182,7 @@ type StressVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
 	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`

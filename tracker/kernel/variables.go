@@ -41,6 +41,10 @@ func LinkVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 			referTo(p.Instructions, x.variable, id)
 		}
 	}
+	var cast *btf.Func
+	if err := set([]knob{{spec.Variables["plain_reads"], kernel.TypeByName("bpf_rdonly_cast", &cast) == nil}}); err != nil {
+		return err
+	}
 	return setOffsets(spec, kernel)
 }
 
