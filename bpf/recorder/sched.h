@@ -115,11 +115,9 @@ static __always_inline void record_switch(void *ctx, struct task_struct *prev, u
 	if (record_shed(REC_SWITCH)) /* before reading tasks, which is most of the cost */
 		return;
 	short_head(&r, REC_SWITCH, cpu, prev_tid, now);
-	r.sw.next_tid = next_tid;
-	r.sw.next_pid = next->tgid;
-	r.sw.prev_prio = prev->prio;
-	r.sw.next_prio = next->prio;
-	r.sw.prev_state = switch_state(prev, prev_tid, preempt, prev_state);
+	r.raw[0] = next_tid | (u64)(u32)next->tgid << 32;
+	r.raw[1] = (u16)prev->prio | (u32)(u16)next->prio << 16 |
+		   (u64)switch_state(prev, prev_tid, preempt, prev_state) << 32;
 	record_short(ctx, &r);
 }
 
@@ -154,11 +152,10 @@ static __always_inline void record_wake(void *ctx, u16 type, struct task_struct 
 	if (record_shed(type))
 		return;
 	short_head(&r, type, cpu, waker->pid, now);
-	r.wake.tid = p->pid;
-	r.wake.pid = p->tgid;
-	r.wake.prio = p->prio;
-	r.wake.target_cpu = p->thread_info.cpu;
-	r.wake.context = context | (type == REC_WAKING ? wake_reason(p, context) : 0);
+	if (type == REC_WAKING)
+		context |= wake_reason(p, context);
+	r.raw[0] = (u32)p->pid | (u64)(u32)p->tgid << 32;
+	r.raw[1] = (u16)p->prio | (u32)(u16)p->thread_info.cpu << 16 | (u64)context << 32;
 	record_short(ctx, &r);
 }
 
