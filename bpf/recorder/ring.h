@@ -140,13 +140,13 @@ static __always_inline void record_lap(void *to, u64 head, u64 part)
 }
 
 /*
- * Takes the next number, atomically: an interrupt may record in between. Its
- * part and place; NULL: this CPU has none. Who reads meanwhile knows a record by
+ * Takes the next number, atomically: an interrupt may record in between, unless
+ * interrupts are off (alone). Its part and place; NULL: this CPU has none. Who reads meanwhile knows a record by
  * its lap, and that it is whole by its time, which is 0 while it is written.
  */
-static __always_inline struct record *record_place(struct record_ring *ring, u32 cpu, u64 *in, u32 *at)
+static __always_inline struct record *record_place(struct record_ring *ring, u32 cpu, bool alone, u64 *in, u32 *at)
 {
-	u64 n = __sync_fetch_and_add(&ring->position[0], 1);
+	u64 n = alone ? ring->position[0]++ : __sync_fetch_and_add(&ring->position[0], 1);
 	u64 part = n >> record_shift, slot;
 	struct record *to, *next;
 	u32 index;
@@ -180,7 +180,7 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 {
 	u64 part, head;
 	u32 index;
-	struct record *to = record_place(ring, r->cpu, &part, &index);
+	struct record *to = record_place(ring, r->cpu, false, &part, &index);
 
 	if (!to)
 		return;
@@ -198,7 +198,7 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
  * other: switches and wake-ups have interrupts off; a task that wakes itself
  * has not, but the kernel lets no program interrupt itself.
  */
-static __always_inline void record_short_into_memory(struct short_record *r, struct record_ring *ring)
+static __always_inline void record_short_into_memory(struct short_record *r, struct record_ring *ring, bool alone)
 {
 	u32 half = ring->half, index = half - 1;
 	u64 part = ring->position[0] >> record_shift, head;
@@ -212,7 +212,7 @@ static __always_inline void record_short_into_memory(struct short_record *r, str
 		ring->half = 0;
 		ring->position[1]++;
 	} else {
-		first = record_place(ring, r->cpu, &part, &index);
+		first = record_place(ring, r->cpu, alone, &part, &index);
 		if (!first)
 			return;
 		to = (struct short_record *)first;
@@ -261,8 +261,8 @@ static __always_inline int record(void *ctx, struct record *r)
 	return 0;
 }
 
-/* The same of a short record. */
-static __always_inline void record_short(void *ctx, struct short_record *r)
+/* The same of a short record; alone: with interrupts off. */
+static __always_inline void record_short(void *ctx, struct short_record *r, bool alone)
 {
 	u32 cpu = r->cpu;
 	struct record_ring *ring = bpf_map_lookup_elem(&record_rings, &cpu);
@@ -270,7 +270,7 @@ static __always_inline void record_short(void *ctx, struct short_record *r)
 	if (!ring)
 		return;
 	if (record_mmap)
-		record_short_into_memory(r, ring);
+		record_short_into_memory(r, ring, alone);
 	else
 		record_into_perf(ctx, r, sizeof(*r), ring);
 }

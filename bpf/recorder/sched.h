@@ -118,7 +118,7 @@ static __always_inline void record_switch(void *ctx, struct task_struct *prev, u
 	r.raw[0] = next_tid | (u64)(u32)next->tgid << 32;
 	r.raw[1] = (u16)prev->prio | (u32)(u16)next->prio << 16 |
 		   (u64)switch_state(prev, prev_tid, preempt, prev_state) << 32;
-	record_short(ctx, &r);
+	record_short(ctx, &r, true);
 }
 
 /*
@@ -156,7 +156,7 @@ static __always_inline void record_wake(void *ctx, u16 type, struct task_struct 
 		context |= wake_reason(p, context);
 	r.raw[0] = (u32)p->pid | (u64)(u32)p->tgid << 32;
 	r.raw[1] = (u16)p->prio | (u32)(u16)p->thread_info.cpu << 16 | (u64)context << 32;
-	record_short(ctx, &r);
+	record_short(ctx, &r, p != waker); /* a task that wakes itself has interrupts on */
 }
 
 static __always_inline void record_migrate(void *ctx, struct task_struct *p, u32 dest, u32 cpu, u64 now)
