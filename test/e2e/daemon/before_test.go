@@ -2,12 +2,16 @@ package daemon
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gotest.tools/v3/assert"
 
@@ -29,8 +33,10 @@ func TestBefore(t *testing.T) {
 	assert.NilError(t, err)
 	reader.Stdout = io.Discard
 	assert.NilError(t, reader.Start())
+	runtime.LockOSThread() // who writes is one thread, which sleeps itself
+	defer runtime.UnlockOSThread()
 	for range often {
-		time.Sleep(2 * time.Millisecond)
+		sleepAsThread(t, 2*time.Millisecond)
 		_, err = pipe.Write([]byte{'x'})
 		assert.NilError(t, err)
 	}
@@ -38,7 +44,7 @@ func TestBefore(t *testing.T) {
 	for round := 1; b == nil || len(b.Changes) == 0; round++ { // on a busy machine those before may have been late, too
 		assert.Assert(t, round <= 30, "nothing differs: %+v", b)
 		before := len(d.list())
-		time.Sleep(late)
+		sleepAsThread(t, late)
 		_, err = pipe.Write([]byte{'x'})
 		assert.NilError(t, err)
 		eventually(t, "a snapshot", func() bool { return len(d.list()) > before })
@@ -50,7 +56,7 @@ func TestBefore(t *testing.T) {
 			assert.Check(t, strings.Contains(text, b.Text("")), "%s", text)
 		}
 		for range 2 * round {
-			time.Sleep(2 * time.Millisecond)
+			sleepAsThread(t, 2*time.Millisecond)
 			_, err = pipe.Write([]byte{'x'})
 			assert.NilError(t, err)
 		}
@@ -59,4 +65,17 @@ func TestBefore(t *testing.T) {
 	assert.NilError(t, reader.Wait())
 	assert.Check(t, b.Of == "waits" && b.In == "read" && b.Whose == "thread" && b.NS >= int64(late) && b.Count >= 8 &&
 		b.MedianNS < b.NS/2 && b.Compared >= 5 && b.Changes[0].NS > b.Changes[0].BeforeNS, "%+v", b)
+}
+
+// sleepAsThread sleeps in the kernel, where the runtime would let another thread wait.
+func sleepAsThread(t *testing.T, d time.Duration) {
+	t.Helper()
+	left := unix.NsecToTimespec(d.Nanoseconds())
+	for {
+		err := unix.Nanosleep(&left, &left)
+		if !errors.Is(err, unix.EINTR) {
+			assert.NilError(t, err)
+			return
+		}
+	}
 }
