@@ -231,6 +231,10 @@ bench-snapshot: build deps-bench ## from an outlier to its history on disk, besi
 bench-service: build deps-bench-service ## what tailcam costs redis, nginx, PostgreSQL and others, beside its peers; a quarter of an hour (ARGS=-quick)
 	$(GO) run ./test/bench/service $(ARGS)
 
+.PHONY: bench-part
+bench-part: ## what programs at the scheduler's tracepoints cost, each taken out and put back; needs a tailcam that runs (ARGS='-rounds 100')
+	$(GO) run ./test/bench/part $(ARGS)
+
 .PHONY: bench-sites
 bench-sites: deps-bench-service ## how much of the time that tasks wait has words in explain/waitsites, while services run; half a minute
 	$(GO) run ./test/bench/service -sites $(ARGS)
