@@ -32,10 +32,10 @@ func main() {
 	window := flag.Duration("window", 60*time.Millisecond, "how long is measured with it and without")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *rounds, *window); err != nil {
+	err := run(ctx, *rounds, *window)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "part:", err)
-		stop()
 		os.Exit(1)
 	}
 }
