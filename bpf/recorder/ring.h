@@ -140,9 +140,10 @@ static __always_inline void record_lap(void *to, u64 head, u64 part)
 }
 
 /*
- * Takes the next number, atomically: an interrupt may record in between, unless
- * interrupts are off (alone). Its part and place; NULL: this CPU has none. Who reads meanwhile knows a record by
- * its lap, and that it is whole by its time, which is 0 while it is written.
+ * Takes the next number, atomically, as an interrupt may record in between; alone:
+ * interrupts are off, and no program that records runs in an NMI. Its part and place;
+ * NULL: this CPU has none. Who reads meanwhile knows a record by its lap, and that it
+ * is whole by its time, which is 0 while it is written.
  */
 static __always_inline struct record *record_place(struct record_ring *ring, u32 cpu, bool alone, u64 *in, u32 *at)
 {

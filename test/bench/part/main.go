@@ -10,14 +10,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"os/signal"
-	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/test/bench/stat"
 )
 
 // settle is how long the kernel may take to change what is attached.
@@ -70,7 +69,7 @@ func run(ctx context.Context, rounds int, window time.Duration) (err error) {
 }
 
 // measure has a row of the table: the median of a round trip's time without p, and what it
-// adds, with where its median lies at 90 %.
+// adds to each of its two runs, with where that median lies at 90 %.
 func measure(ctx context.Context, g *game, p *part, rounds int, window time.Duration) (row string, err error) {
 	var without, more []float64
 	for i := range rounds {
@@ -86,11 +85,7 @@ func measure(ctx context.Context, g *game, p *part, rounds int, window time.Dura
 		}
 		without, more = append(without, times[0]), append(more, times[1]-times[0])
 	}
-	slices.Sort(without)
-	slices.Sort(more)
-	n := float64(len(more))
-	low, high := more[max(0, int(n/2-0.82*math.Sqrt(n)))], more[min(len(more)-1, int(n/2+0.82*math.Sqrt(n)))]
-	half := len(more) / 2
-	return fmt.Sprintf("%.0f ns\t%.3f\t%.0f ns (%.0f to %.0f)\t", without[half], 1+more[half]/without[half],
-		more[half]/2, low/2, high/2), p.rest()
+	rest, added := stat.Of(without), stat.Of(more)
+	return fmt.Sprintf("%.0f ns\t%.3f\t%.0f ns (%.0f to %.0f)\t", rest.Median, 1+added.Median/rest.Median,
+		added.Median/2, added.Low/2, added.High/2), p.rest()
 }
