@@ -9,11 +9,13 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/child"
+	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
 const playerArgument = "-play-on-cpu"
@@ -40,7 +42,7 @@ func startGame(ctx context.Context, cpu int) (*game, error) {
 	for i, ends := range [][2]*os.File{{back[0], there[1]}, {there[0], back[1]}} {
 		c := exec.CommandContext(ctx, "/proc/self/exe", playerArgument, strconv.Itoa(cpu))
 		c.Stdin, c.Stdout, c.Stderr = ends[0], ends[1], os.Stderr
-		if err := c.Start(); err != nil {
+		if err := child.Start(c); err != nil { // or they would go on for ever
 			return nil, errors.Join(err, g.end())
 		}
 		g.players[i] = c
@@ -65,26 +67,17 @@ var ball byte
 // play passes on what comes until nobody is left to pass it to.
 func play(cpu string) {
 	n, err := strconv.Atoi(cpu)
-	if err != nil {
+	if err != nil || cpus.Keep(n) != nil || cpus.BlockSignals() != nil {
 		os.Exit(1)
 	}
-	var set unix.CPUSet
-	set.Set(n)
-	if unix.SchedSetaffinity(0, &set) != nil {
-		os.Exit(1)
-	}
-	for passes(syscall.SYS_READ, 0) && passes(syscall.SYS_WRITE, 1) {
+	for passes(unix.SYS_READ, 0) && passes(unix.SYS_WRITE, 1) {
 	}
 }
 
 // passes makes a system call without the runtime, which would look for other work each time.
 func passes(call, fd uintptr) bool {
-	for {
-		n, _, err := syscall.RawSyscall(call, fd, uintptr(unsafe.Pointer(&ball)), 1)
-		if err != syscall.EINTR { // a signal of the runtime
-			return n == 1
-		}
-	}
+	n, _, _ := unix.RawSyscall(call, fd, uintptr(unsafe.Pointer(&ball)), 1)
+	return n == 1
 }
 
 // roundTrip measures its time in ns, after what was changed has settled.

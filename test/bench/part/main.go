@@ -15,6 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/test/bench/stat"
 )
@@ -30,7 +32,7 @@ func main() {
 	rounds := flag.Int("rounds", 60, "how often each part is taken out and put back")
 	window := flag.Duration("window", 60*time.Millisecond, "how long is measured with it and without")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	err := run(ctx, *rounds, *window)
 	stop()
 	if err != nil {
@@ -47,11 +49,11 @@ func run(ctx context.Context, rounds int, window time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	cpus, err := linux.AllowedCPUs()
+	allowed, err := linux.AllowedCPUs()
 	if err != nil {
 		return err
 	}
-	g, err := startGame(ctx, cpus[0])
+	g, err := startGame(ctx, allowed[0])
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
 // TestMeasure measures an empty program, and leaves none attached and nobody playing.
@@ -16,7 +18,7 @@ func TestMeasure(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: attaches to the kernel")
 	}
-	g, err := startGame(t.Context(), 0)
+	g, err := startGame(t.Context(), cpus.First(t))
 	assert.NilError(t, err)
 	before := links(t)
 	row, err := measure(t.Context(), g, &compared()[0], 3, 20*time.Millisecond)
