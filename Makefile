@@ -231,9 +231,9 @@ bench-snapshot: build deps-bench ## from an outlier to its history on disk, besi
 bench-service: build deps-bench-service ## what tailcam costs redis, nginx, PostgreSQL and others, beside its peers; a quarter of an hour (ARGS=-quick)
 	$(GO) run ./test/bench/service $(ARGS)
 
-.PHONY: bench-part
-bench-part: ## what programs at the scheduler's tracepoints cost, each taken out and put back; needs a tailcam that runs (ARGS='-rounds 100')
-	$(GO) run ./test/bench/part $(ARGS)
+.PHONY: bench-parts
+bench-parts: build deps-bench-service ## what services feel of tailcam's programs, each taken out and put back beside a client that goes on; 25 minutes (ARGS='-rounds 9 -only redis')
+	$(GO) run ./test/bench/service -parts -pin -rounds 60 -only redis,nginx,pgbench,hackbench $(ARGS)
 
 .PHONY: bench-sites
 bench-sites: deps-bench-service ## how much of the time that tasks wait has words in explain/waitsites, while services run; half a minute

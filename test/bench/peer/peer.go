@@ -26,11 +26,14 @@ import (
 // Peer is another tool at work.
 type Peer struct {
 	cmd   *exec.Cmd
-	in    io.Closer
+	in    io.WriteCloser
 	out   child.Output
 	done  chan error
 	progs []*ebpf.Program
 	names []string
+
+	on, off string // what it is told to record, and not to
+	answers bool   // by the same word, when it has done so
 }
 
 // Program is the account of a BPF program that a tool has loaded.
@@ -132,6 +135,32 @@ func (p *Peer) Programs() ([]Program, error) {
 
 // PID is that of the tool's process.
 func (p *Peer) PID() int { return p.cmd.Process.Pid }
+
+// Record lets ftrace or perf record, or not, as it does from its start. What ftrace does not
+// record, the kernel no longer tells it; perf's events stay where they are, without a ring.
+func (p *Peer) Record(ctx context.Context, on bool) error {
+	word := p.off
+	if on {
+		word = p.on
+	}
+	if word == "" {
+		return fmt.Errorf("%s cannot be told to record", p.cmd.Args[4])
+	}
+	said := len(p.out.String())
+	if _, err := io.WriteString(p.in, word+"\n"); err != nil {
+		return err
+	}
+	for late := time.Now().Add(10 * time.Second); p.answers && !strings.Contains(p.out.String()[said:], word+"\n"); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(late) {
+			return fmt.Errorf("%s did not obey %q: %s", p.cmd.Args[4], word, lastLine(p.out.String()))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
 
 // Stop interrupts the tool as a person would, and kills it if it does not end. It
 // is an error if it has ended before.

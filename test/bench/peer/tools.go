@@ -9,8 +9,8 @@ import (
 )
 
 // ftraceScript records into ftrace's own ring, of an instance that goes when
-// its input ends, which it does however the program ends that has started it.
-// Instances whose script was killed go as well. It forks nothing meanwhile.
+// its input ends, which it does however the program ends that has started it. Until
+// then each line of it changes what is recorded. Instances whose script was killed go as well. It forks nothing meanwhile.
 const ftraceScript = `trap '' INT
 end() {
 	echo 0 >$1/tracing_on
@@ -24,8 +24,16 @@ d=/sys/kernel/tracing/instances/tailcam-bench-$$
 mkdir $d || exit 1
 status=0
 echo %d >$d/buffer_size_kb || status=1
-for e in %s; do echo $e >>$d/set_event || status=1; done
-[ $status = 1 ] || { echo recording >&2 && read -r line; }
+on() {
+	for e in %s; do echo $e >>$d/set_event || status=1; done
+}
+off() { echo >$d/set_event; }
+on
+[ $status = 1 ] || echo recording >&2
+while [ $status = 0 ] && read -r line; do
+	$line
+	echo $line >&2
+done
 end $d
 exit $status`
 
@@ -33,7 +41,12 @@ exit $status`
 // CPU's. It is no BPF program: only wall clocks show what it costs.
 func Ftrace(ctx context.Context, bytes int, events []string) (*Peer, error) {
 	script := fmt.Sprintf(ftraceScript, bytes>>10, strings.Join(events, " "))
-	return start(ctx, []string{"sh", "-c", script}, 0, func(f Files) bool { return strings.Contains(f.Said, "recording\n") })
+	p, err := start(ctx, []string{"sh", "-c", script}, 0, func(f Files) bool { return strings.Contains(f.Said, "recording\n") })
+	if err != nil {
+		return nil, err
+	}
+	p.on, p.off, p.answers = "on", "off", true
+	return p, nil
 }
 
 // PerfRecord keeps the last events in perf's overwritten rings; bytes are a CPU's.
@@ -41,9 +54,14 @@ func PerfRecord(ctx context.Context, dir string, bytes int, events []string) (*P
 	args := []string{
 		"perf", "record", "--overwrite", "--switch-output=signal", "--all-cpus",
 		"--mmap-pages", fmt.Sprint(bytes / 4096), "--quiet",
-		"--output", filepath.Join(dir, "perf.data"), "--event", strings.Join(events, ","),
+		"--output", filepath.Join(dir, "perf.data"), "--event", strings.Join(events, ","), "--control", "fd:0",
 	}
-	return Start(ctx, args, func(f Files) bool { return f.Events >= len(events) })
+	p, err := Start(ctx, args, func(f Files) bool { return f.Events >= len(events) })
+	if err != nil {
+		return nil, err
+	}
+	p.on, p.off = "enable", "disable"
+	return p, nil
 }
 
 // Bpftrace runs a script, which becomes so many programs.

@@ -4,7 +4,7 @@
 // recorders, and with nothing.
 //
 //	go run ./test/bench/service [-rounds 9] [-quick] [-only LOADS] [-variants VARIANTS]
-//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-pin] [-prices | -sites] [-o FILE]
+//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-pin] [-prices | -parts | -sites] [-o FILE]
 //
 // It needs root, a built bin/tailcam, and the services (make deps-bench-service).
 // It fails if something does not run, never because something was slow.
@@ -39,13 +39,14 @@ type options struct {
 	output   string // JSON
 	prices   bool   // of tailcam's programs, instead of loads' times
 	sites    bool   // where tasks wait, instead
+	parts    bool   // of tailcam, taken out and put back beside a client that goes on, instead
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 9, "how often each variant is measured; fewer than 5 decide nothing")
 	flag.BoolVar(&o.quick, "quick", false, "one round of short runs, to see that everything runs")
-	flag.Float64Var(&o.seconds, "seconds", 2, "duration of one measured run; some loads take whole seconds")
+	flag.Float64Var(&o.seconds, "seconds", 2, "duration of one measured run; some loads take whole seconds (with -parts 0.12, or what you say)")
 	flag.IntVar(&o.nice, "nice", 0, "niceness of all loads and variants; -20 on a machine that has other work to do")
 	flag.BoolVar(&o.pin, "pin", false, "run servers on the first CPU and their clients on the last: where the scheduler puts them decides nothing then")
 	only := flag.String("only", "", "loads to measure, separated by commas: "+strings.Join(loadNames(), ",")+" (default: all)")
@@ -60,9 +61,13 @@ func main() {
 	flag.StringVar(&o.output, "o", "out/bench-service.json", "where the JSON goes")
 	flag.BoolVar(&o.prices, "prices", false, "measure what each of tailcam's programs takes under the loads, with BPF statistics, and nothing else")
 	flag.BoolVar(&o.sites, "sites", false, "run the loads at once for rounds times seconds, with nothing attached, and print how much of the time off CPUs explain/waitsites knows; fails below 95 %")
+	flag.BoolVar(&o.parts, "parts", false, "take each of tailcam's busiest programs out, and put it back, beside one client that goes on, and empty programs, ftrace and perf likewise")
 	flag.Parse()
+	if o.parts && !given("seconds") {
+		o.seconds = partSeconds
+	}
 	if o.quick {
-		o.rounds, o.seconds = 1, 1
+		o.rounds, o.seconds = 1, min(o.seconds, 1)
 	}
 	o.only, o.variants = list(*only), list(*variants)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
@@ -73,6 +78,15 @@ func main() {
 		stop()
 		os.Exit(1) //nolint:gocritic // stop has been called
 	}
+}
+
+// partSeconds is how long a part is in, and out, in a round.
+const partSeconds = 0.12
+
+// given says whether a flag is on the command line.
+func given(name string) (is bool) {
+	flag.Visit(func(f *flag.Flag) { is = is || f.Name == name })
+	return is
 }
 
 // autogroup has the niceness of a session, where sessions share the CPUs evenly.
@@ -140,6 +154,9 @@ func run(ctx context.Context, o *options) (err error) {
 	}
 	if o.sites {
 		return b.printSites(ctx, os.Stdout)
+	}
+	if o.parts {
+		return b.printParts(ctx, os.Stdout)
 	}
 	if o.prices {
 		return b.printPrices(ctx, os.Stdout)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
@@ -51,10 +52,14 @@ func TestParseWrkErrors(t *testing.T) {
 }
 
 func TestParsePgbenchLog(t *testing.T) {
-	took, err := parsePgbenchLog(printed(t, "pgbench.log"))
-	assert.Check(t, err == nil && len(took) == 4 && took[0] == 99_000 && took[3] == 39_000, "got %v, %v", took, err)
-	_, err = parsePgbenchLog([]byte("0 156 x 0 1795341810 11952\n"))
-	assert.Check(t, err != nil, "a latency of x")
+	list, err := parsePgbenchLog(printed(t, "pgbench.log"))
+	assert.Check(t, err == nil && len(list) == 4 && list[0].took == 99_000 && list[3].took == 39_000, "got %v, %v", list, err)
+	list, err = parsePgbenchLog([]byte("0 156 71 0 1795341810 11952\n0 157 84 0 17953"))
+	assert.Check(t, err == nil && len(list) == 1 && list[0].end.Equal(time.Unix(1795341810, 11952000)), "got %v, %v", list, err)
+	for _, bad := range []string{"0 156 x 0 1795341810 11952\n", "0 156 71 0 y 11952\n", "0 156 71 0 1795341810 z\n", "0 156\n"} {
+		_, err = parsePgbenchLog([]byte(bad))
+		assert.Check(t, err != nil, "%q", bad)
+	}
 }
 
 func TestSteal(t *testing.T) {

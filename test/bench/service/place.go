@@ -3,34 +3,44 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"syscall"
 
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
-// place is where processes run: what their commands begin with, or nil for anywhere.
-type place []string
+// place is the CPU that processes are kept to, or anywhere.
+type place struct {
+	cpu   int
+	fixed bool
+}
 
 // apart are the first and the last CPU that this may use.
 func apart() (first, last place, err error) {
 	list, err := linux.AllowedCPUs()
 	if err != nil {
-		return nil, nil, err
+		return place{}, place{}, err
 	}
 	if len(list) < 2 {
-		return nil, nil, errors.New("-pin needs two CPUs")
+		return place{}, place{}, errors.New("-pin needs two CPUs")
 	}
-	on := func(cpu int) place { return place{"taskset", "--cpu-list", strconv.Itoa(cpu)} }
-	return on(list[0]), on(list[len(list)-1]), nil
+	return place{list[0], true}, place{list[len(list)-1], true}, nil
 }
 
 func (p place) command(name string, args []string) (string, []string) {
-	if len(p) == 0 {
+	if !p.fixed {
 		return name, args
 	}
-	return p[0], slices.Concat(p[1:], []string{name}, args)
+	return "taskset", append([]string{"--cpu-list", strconv.Itoa(p.cpu), name}, args...)
+}
+
+// keep keeps the calling thread there.
+func (p place) keep() error {
+	if !p.fixed {
+		return nil
+	}
+	return cpus.Keep(p.cpu)
 }
 
 func (p place) output(ctx context.Context, name string, args ...string) ([]byte, error) {

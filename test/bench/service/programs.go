@@ -56,7 +56,7 @@ func startHackbench(ctx context.Context, e *env) (client, error) {
 		s, err := run(ctx, nil, n)
 		return s.NS / 1e9, err
 	})
-	return &messages{measure: func(ctx context.Context, environ []string) (sample, error) { return run(ctx, environ, loops) }}, err
+	return &crowd{messages{measure: func(ctx context.Context, environ []string) (sample, error) { return run(ctx, environ, loops) }}, e.client}, err
 }
 
 var hackbenchTime = regexp.MustCompile(`(?m)^Time: ([0-9.]+)$`)
@@ -87,7 +87,7 @@ func startPipe(ctx context.Context, e *env) (client, error) {
 		s, err := run(ctx, nil, n)
 		return s.NS * float64(n) / 1e9, err
 	})
-	return &messages{measure: func(ctx context.Context, environ []string) (sample, error) { return run(ctx, environ, loops) }}, err
+	return &turns{messages{measure: func(ctx context.Context, environ []string) (sample, error) { return run(ctx, environ, loops) }}, e.client}, err
 }
 
 // compileDir has the C files that are compiled, over and over.

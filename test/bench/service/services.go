@@ -119,9 +119,12 @@ http {
 	keepalive_requests 1000000000;
 	client_body_temp_path %[1]s/1; proxy_temp_path %[1]s/2; fastcgi_temp_path %[1]s/3;
 	uwsgi_temp_path %[1]s/4; scgi_temp_path %[1]s/5;
-	server { listen 127.0.0.1:%[2]d; root %[1]s/html; }
+	server { listen 127.0.0.1:%[2]d; root %[1]s/html; location = %[3]s { stub_status; } }
 }
 `
+
+// nginxStatus is where nginx tells how many requests it has served.
+const nginxStatus = "/status"
 
 func startNginx(ctx context.Context, e *env) (client, error) {
 	port, err := freePort()
@@ -132,7 +135,7 @@ func startNginx(ctx context.Context, e *env) (client, error) {
 	conf := filepath.Join(dir, "nginx.conf")
 	if err := errors.Join(
 		os.MkdirAll(filepath.Join(dir, "html"), 0o755),
-		os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, port), 0o644),
+		os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, port, nginxStatus), 0o644),
 		os.WriteFile(filepath.Join(dir, "html", "index.html"), bytes.Repeat([]byte("tailcam\n"), 76), 0o644),
 	); err != nil {
 		return nil, err
@@ -255,8 +258,10 @@ func newPostgres(ctx context.Context, e *env, name string) (*postgres, error) {
 }
 
 func (p *postgres) bench(ctx context.Context, args ...string) ([]byte, error) {
-	return p.client.output(ctx, filepath.Join(p.bin, "pgbench"), append([]string{"-h", p.dir, "-U", "postgres"}, append(args, "postgres")...)...)
+	return p.client.output(ctx, filepath.Join(p.bin, "pgbench"), slices.Concat(p.connection(), args, []string{"postgres"})...)
 }
+
+func (p *postgres) connection() []string { return []string{"-h", p.dir, "-U", "postgres"} }
 
 func (p *postgres) restart(ctx context.Context, environ []string) error {
 	s, err := p.again(ctx, environ)
@@ -295,22 +300,18 @@ func (p *postgres) run(ctx context.Context) (sample, error) {
 	}
 	var all []float64
 	for _, f := range files {
-		b, err := os.ReadFile(f)
+		transactions, err := readPgbenchLog(f)
 		if err != nil {
 			return s, err
 		}
-		took, err := parsePgbenchLog(b)
-		if err != nil {
-			return s, err
+		for _, t := range transactions {
+			all = append(all, t.took)
 		}
-		all = append(all, took...)
 	}
 	if len(all) == 0 {
 		return s, errors.New("pgbench has logged no transaction")
 	}
-	slices.Sort(all)
-	spread(all)
-	s.P50, s.P99 = stat.Quantile(all, 0.5), stat.Quantile(all, 0.99)
+	s.P50, s.P99 = quantiles(all)
 	if p.rate > 0 { // from when it was due
 		s.NS = sum(all) / float64(len(all))
 	}
@@ -343,21 +344,46 @@ func parsePgbench(out []byte) (s sample, err error) {
 	return sample{NS: 1e9 / perSecond, requests: requests}, err
 }
 
-// parsePgbenchLog reads what each logged transaction took, in nanoseconds: the
-// third number of a line, in microseconds.
-func parsePgbenchLog(log []byte) (took []float64, err error) {
+// transaction is a line of pgbench's log.
+type transaction struct {
+	took float64 // ns, a whole number of us
+	end  time.Time
+}
+
+func readPgbenchLog(path string) ([]transaction, error) {
+	log, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parsePgbenchLog(log)
+}
+
+// parsePgbenchLog reads of each logged transaction its time, the third number of a line, in
+// microseconds, and its end, the fifth and sixth: seconds and microseconds. A last line that is
+// not whole is left out.
+func parsePgbenchLog(log []byte) (list []transaction, err error) {
+	log = log[:bytes.LastIndexByte(log, '\n')+1]
 	for lines := bufio.NewScanner(bytes.NewReader(log)); lines.Scan(); {
 		f := strings.Fields(lines.Text())
 		if len(f) < 6 {
 			return nil, fmt.Errorf("pgbench logged %q", lines.Text())
 		}
-		us, err := strconv.ParseFloat(f[2], 64)
-		if err != nil {
+		took, err1 := strconv.ParseFloat(f[2], 64)
+		seconds, err2 := strconv.ParseInt(f[4], 10, 64)
+		us, err3 := strconv.ParseInt(f[5], 10, 64)
+		if errors.Join(err1, err2, err3) != nil {
 			return nil, fmt.Errorf("pgbench logged %q", lines.Text())
 		}
-		took = append(took, us*1000)
+		list = append(list, transaction{took * 1000, time.Unix(seconds, us*1000)})
 	}
-	return took, nil
+	return list, nil
+}
+
+// quantiles are the median and the 99th percentile of times, which it sorts.
+func quantiles(took []float64) (p50, p99 float64) {
+	slices.Sort(took)
+	spread(took)
+	return stat.Quantile(took, 0.5), stat.Quantile(took, 0.99)
 }
 
 // spread has sorted times that are whole microseconds evenly within theirs: 1 us is some

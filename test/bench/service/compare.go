@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/test/bench/stat"
+)
+
+// printParts compares what is in with the same out, many times beside one client that goes
+// on, so that nothing else differs: programs of no tailcam and other tools, with no tailcam
+// attached, and then programs of each tailcam, with the others' out.
+func (b *bench) printParts(ctx context.Context, w io.Writer) (err error) {
+	clients, err := b.open(ctx)
+	defer func() { err = errors.Join(err, stopAll(clients)) }()
+	if err != nil {
+		return err
+	}
+	for i, c := range clients {
+		g, ok := c.(goesOn)
+		if !ok {
+			return fmt.Errorf("%s cannot go on while parts are taken out: leave it out with -only", b.loads[i].name)
+		}
+		rows, err := b.compareParts(ctx, g)
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.loads[i].name, err)
+		}
+		if err := printRows(w, b.loads[i].title, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blockRounds are measured in a row: so many without any tailcam, and so many with those that are
+// compared, in turn. What differs between two blocks, a tailcam as a whole is not blamed for.
+const blockRounds = 5
+
+// compareParts has rows of programs of no tailcam and of other tools, of the programs of each
+// tailcam, and of each tailcam as a whole.
+func (b *bench) compareParts(ctx context.Context, g goesOn) (rows []row, err error) {
+	s, err := g.goOn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var visits []visit
+	err = sleep(ctx, warmUp)
+	for block := 0; block*blockRounds < b.opts.rounds && err == nil; block++ {
+		rounds := min(blockRounds, b.opts.rounds-block*blockRounds)
+		for _, measure := range []func(context.Context, steady, int) ([]visit, error){b.blockOfOthers, b.blockOfTailcams} {
+			var some []visit
+			if some, err = measure(ctx, s, rounds); err != nil {
+				break
+			}
+			for i := range some {
+				some[i].block = block
+			}
+			visits = append(visits, some...)
+		}
+		fmt.Fprintf(os.Stderr, "bench-service: %d of %d rounds\n", block*blockRounds+rounds, b.opts.rounds)
+	}
+	windows, endErr := s.end()
+	if err := errors.Join(err, endErr); err != nil {
+		return nil, err
+	}
+	for i := range visits {
+		visits[i].window = windows[2*i] // those between are not measured
+	}
+	return b.rows(visits), nil
+}
+
+// blockOfOthers measures rounds without any tailcam: of programs that do next to nothing, and then of
+// ftrace and perf, which leave something attached when they do not record.
+func (b *bench) blockOfOthers(ctx context.Context, s steady, rounds int) (list []visit, err error) {
+	list, err = b.compare(ctx, s, rounds, &set{parts: compared()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i].nothing = !list[i].in
+	}
+	others, stop, err := b.others(ctx)
+	defer func() { err = errors.Join(err, stop()) }()
+	if err != nil {
+		return nil, err
+	}
+	more, err := b.compare(ctx, s, rounds, &set{parts: others})
+	return append(list, more...), err
+}
+
+// blockOfTailcams measures rounds of each tailcam's programs.
+func (b *bench) blockOfTailcams(ctx context.Context, s steady, rounds int) (list []visit, err error) {
+	known := map[ebpf.MapID]bool{}
+	old, err := slotsBut(known) // of others than those started here
+	if err := errors.Join(err, old.close()); err != nil {
+		return nil, err
+	}
+	var sets []*set
+	for i := range b.variants {
+		v := &b.variants[i]
+		if !v.ours {
+			continue
+		}
+		started, err := v.start(ctx, &b.env)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", v.name, err)
+		}
+		defer func() { err = errors.Join(err, started.stop()) }()
+		d := started.(*daemon)
+		if err := d.pauseAll(ctx); err != nil {
+			return nil, err
+		}
+		found, err := slotsBut(known)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, found.close()) }()
+		sets = append(sets, &set{found.parts(v.name, d), found})
+	}
+	return b.compare(ctx, s, rounds, sets...)
+}
+
+// rows sums up what was measured: of each part, and of each tailcam as a whole, its programs and
+// the daemon with all that is attached, to nothing attached in the same block.
+func (b *bench) rows(visits []visit) (rows []row) {
+	at := map[string]int{}
+	for _, v := range visits {
+		i, ok := at[v.part]
+		if !ok {
+			i = len(rows)
+			at[v.part], rows = i, append(rows, row{part: v.part, together: tailRounds})
+		}
+		if v.in {
+			rows[i].with = append(rows[i].with, v.window)
+		} else {
+			rows[i].without = append(rows[i].without, v.window)
+		}
+	}
+	for i := range b.variants {
+		if b.variants[i].ours {
+			rows = append(rows, asAWhole(visits, b.variants[i].name))
+		}
+	}
+	return rows
+}
+
+// asAWhole is a tailcam as a whole, with a window for each block.
+func asAWhole(visits []visit, name string) row {
+	r := row{part: name + ": as a whole", together: 1}
+	for block := 0; ; block++ {
+		var with, without []window
+		for _, v := range visits {
+			switch {
+			case v.block != block:
+			case v.in && strings.HasPrefix(v.part, name+": "): // the others are in as well
+				with = append(with, v.window)
+			case v.nothing:
+				without = append(without, v.window)
+			}
+		}
+		if len(with) == 0 {
+			return r
+		}
+		r.with, r.without = append(r.with, pooled(with)), append(r.without, pooled(without))
+	}
+}
+
+// pooled is one window of several: the median time of a request, and all latencies.
+func pooled(list []window) (w window) {
+	var ns []float64
+	for i := range list {
+		ns, w.took = append(ns, list[i].NS), append(w.took, list[i].took...)
+	}
+	w.NS = stat.Of(ns).Median
+	return w
+}
+
+// others are ftrace and perf, told to record and not to, and how to end them.
+func (b *bench) others(ctx context.Context) (list []part, stop func() error, err error) {
+	stop = func() error { return nil }
+	for i := range b.variants {
+		v := &b.variants[i]
+		if v.name != vFtrace && v.name != vPerf {
+			continue
+		}
+		started, err := v.start(ctx, &b.env)
+		if err != nil {
+			return nil, stop, fmt.Errorf("%s: %w", v.name, err)
+		}
+		before := stop
+		stop = func() error { return errors.Join(before(), started.stop()) }
+		tool := started.(other)
+		p := part{
+			v.title,
+			func() error { return tool.Record(ctx, true) },
+			func() error { return tool.Record(ctx, false) },
+			settling,
+		}
+		if err := p.out(); err != nil {
+			return nil, stop, err
+		}
+		list = append(list, p)
+	}
+	return list, stop, nil
+}
+
+// pauseAll pauses all rules: with programs taken out and put back, tasks seem to have waited
+// for long. What is kept for each of them stays the same.
+func (d *daemon) pauseAll(ctx context.Context) error {
+	list, err := d.api.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := d.api.Pause(ctx, &api.PauseRequest{Rule: list[i].Name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// set are parts that are compared while no other set is in. Those of a tailcam are in but for
+// the one that is compared; others are out.
+type set struct {
+	parts []part
+	slots slots
+}
+
+// alone has this set in, and no other one.
+func (s *set) alone(sets []*set) error {
+	var errs []error
+	for _, other := range sets {
+		errs = append(errs, other.slots.all(other == s))
+	}
+	return errors.Join(errs...)
+}
+
+// warmUp is how long a client goes on before anything is measured.
+const warmUp = time.Second
+
+// visit is a part that was in, or out, for a window.
+type visit struct {
+	part    string
+	in      bool
+	nothing bool // was attached
+	block   int
+	window  window
+}
+
+// compare measures all parts of all sets in turn, in each round.
+func (b *bench) compare(ctx context.Context, s steady, rounds int, sets ...*set) (list []visit, err error) {
+	for n := range rounds {
+		for _, set := range sets {
+			if err := set.alone(sets); err != nil {
+				return nil, err
+			}
+			some, err := b.visitAll(ctx, s, set, n)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, some...)
+		}
+	}
+	return list, nil
+}
+
+// visitAll measures each part of a set in and out, and leaves it as it was.
+func (b *bench) visitAll(ctx context.Context, s steady, set *set, round int) (list []visit, err error) {
+	length := time.Duration(b.opts.seconds * float64(time.Second))
+	for i := range set.parts {
+		p := &set.parts[i]
+		for k := range 2 {
+			in := (round+k)%2 == 1 // in turn what comes first
+			err := p.set(in)
+			if err == nil {
+				err = oneWindow(ctx, s, p.settling, length)
+			}
+			if err != nil {
+				return nil, errors.Join(err, p.set(set.slots != nil))
+			}
+			list = append(list, visit{part: p.name, in: in})
+		}
+		if err := p.set(set.slots != nil); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// oneWindow lets what was changed settle, and marks the window after that.
+func oneWindow(ctx context.Context, s steady, settling, length time.Duration) error {
+	if err := sleep(ctx, settling); err != nil {
+		return err
+	}
+	if err := s.mark(); err != nil {
+		return err
+	}
+	if err := sleep(ctx, length); err != nil {
+		return err
+	}
+	return s.mark()
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// row is a part, and what the client did with it in and out, in each round.
+type row struct {
+	part          string
+	with, without []window
+	together      int // of them have latencies enough for a 99th percentile
+}
+
+// tailRounds is that of rounds.
+const tailRounds = 5
+
+func printRows(w io.Writer, title string, rows []row) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "%s\twithout\twith it, to without\t99th percentile\t\n", title)
+	for i := range rows {
+		r := &rows[i]
+		var rest, ratio []float64
+		for k := range r.with {
+			rest = append(rest, r.without[k].NS)
+			ratio = append(ratio, r.with[k].NS/r.without[k].NS)
+		}
+		fmt.Fprintf(out, "%s\t%.2f us\t%s\t%s\t\n", r.part, stat.Of(rest).Median/1000, median(ratio), median(r.tails()))
+	}
+	fmt.Fprintln(out)
+	return out.Flush()
+}
+
+// tails are the ratios of the 99th percentiles of as many windows together.
+func (r *row) tails() (ratios []float64) {
+	for k := 0; k+r.together <= len(r.with); k += r.together {
+		with, without := tail(r.with[k:k+r.together]), tail(r.without[k:k+r.together])
+		if without > 0 {
+			ratios = append(ratios, with/without)
+		}
+	}
+	return ratios
+}
+
+// tail is the 99th percentile of all that is told of some windows; 0: nothing is.
+func tail(list []window) float64 {
+	var all []float64
+	for i := range list {
+		all = append(all, list[i].took...)
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return stat.Quantile(all, 0.99)
+}
+
+func median(values []float64) string {
+	if len(values) == 0 {
+		return ""
+	}
+	s := stat.Of(values)
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Low, s.High)
+}
