@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/tailcam/tailcam/internal/api"
-	"github.com/tailcam/tailcam/test/bench/stat"
 )
 
 // printParts compares what is in with the same out, many times beside one client that goes
@@ -130,61 +126,6 @@ func (b *bench) blockOfTailcams(ctx context.Context, s steady, rounds int) (list
 	return b.compare(ctx, s, rounds, sets...)
 }
 
-// rows sums up what was measured: of each part, and of each tailcam as a whole, its programs and
-// the daemon with all that is attached, to nothing attached in the same block.
-func (b *bench) rows(visits []visit) (rows []row) {
-	at := map[string]int{}
-	for _, v := range visits {
-		i, ok := at[v.part]
-		if !ok {
-			i = len(rows)
-			at[v.part], rows = i, append(rows, row{part: v.part, together: tailRounds})
-		}
-		if v.in {
-			rows[i].with = append(rows[i].with, v.window)
-		} else {
-			rows[i].without = append(rows[i].without, v.window)
-		}
-	}
-	for i := range b.variants {
-		if b.variants[i].ours {
-			rows = append(rows, asAWhole(visits, b.variants[i].name))
-		}
-	}
-	return rows
-}
-
-// asAWhole is a tailcam as a whole, with a window for each block.
-func asAWhole(visits []visit, name string) row {
-	r := row{part: name + ": as a whole", together: 1}
-	for block := 0; ; block++ {
-		var with, without []window
-		for _, v := range visits {
-			switch {
-			case v.block != block:
-			case v.in && strings.HasPrefix(v.part, name+": "): // the others are in as well
-				with = append(with, v.window)
-			case v.nothing:
-				without = append(without, v.window)
-			}
-		}
-		if len(with) == 0 {
-			return r
-		}
-		r.with, r.without = append(r.with, pooled(with)), append(r.without, pooled(without))
-	}
-}
-
-// pooled is one window of several: the median time of a request, and all latencies.
-func pooled(list []window) (w window) {
-	var ns []float64
-	for i := range list {
-		ns, w.took = append(ns, list[i].NS), append(w.took, list[i].took...)
-	}
-	w.NS = stat.Of(ns).Median
-	return w
-}
-
 // others are ftrace and perf, told to record and not to, and how to end them.
 func (b *bench) others(ctx context.Context) (list []part, stop func() error, err error) {
 	stop = func() error { return nil }
@@ -204,7 +145,6 @@ func (b *bench) others(ctx context.Context) (list []part, stop func() error, err
 			v.title,
 			func() error { return tool.Record(ctx, true) },
 			func() error { return tool.Record(ctx, false) },
-			settling,
 		}
 		if err := p.out(); err != nil {
 			return nil, stop, err
@@ -245,6 +185,9 @@ func (s *set) alone(sets []*set) error {
 	return errors.Join(errs...)
 }
 
+// settling is how long the kernel may take to change what is attached.
+const settling = 30 * time.Millisecond
+
 // warmUp is how long a client goes on before anything is measured.
 const warmUp = time.Second
 
@@ -283,7 +226,7 @@ func (b *bench) visitAll(ctx context.Context, s steady, set *set, round int) (li
 			in := (round+k)%2 == 1 // in turn what comes first
 			err := p.set(in)
 			if err == nil {
-				err = oneWindow(ctx, s, p.settling, length)
+				err = oneWindow(ctx, s, length)
 			}
 			if err != nil {
 				return nil, errors.Join(err, p.set(set.slots != nil))
@@ -298,7 +241,7 @@ func (b *bench) visitAll(ctx context.Context, s steady, set *set, round int) (li
 }
 
 // oneWindow lets what was changed settle, and marks the window after that.
-func oneWindow(ctx context.Context, s steady, settling, length time.Duration) error {
+func oneWindow(ctx context.Context, s steady, length time.Duration) error {
 	if err := sleep(ctx, settling); err != nil {
 		return err
 	}
@@ -318,62 +261,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-// row is a part, and what the client did with it in and out, in each round.
-type row struct {
-	part          string
-	with, without []window
-	together      int // of them have latencies enough for a 99th percentile
-}
-
-// tailRounds is that of rounds.
-const tailRounds = 5
-
-func printRows(w io.Writer, title string, rows []row) error {
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "%s\twithout\twith it, to without\t99th percentile\t\n", title)
-	for i := range rows {
-		r := &rows[i]
-		var rest, ratio []float64
-		for k := range r.with {
-			rest = append(rest, r.without[k].NS)
-			ratio = append(ratio, r.with[k].NS/r.without[k].NS)
-		}
-		fmt.Fprintf(out, "%s\t%.2f us\t%s\t%s\t\n", r.part, stat.Of(rest).Median/1000, median(ratio), median(r.tails()))
-	}
-	fmt.Fprintln(out)
-	return out.Flush()
-}
-
-// tails are the ratios of the 99th percentiles of as many windows together.
-func (r *row) tails() (ratios []float64) {
-	for k := 0; k+r.together <= len(r.with); k += r.together {
-		with, without := tail(r.with[k:k+r.together]), tail(r.without[k:k+r.together])
-		if without > 0 {
-			ratios = append(ratios, with/without)
-		}
-	}
-	return ratios
-}
-
-// tail is the 99th percentile of all that is told of some windows; 0: nothing is.
-func tail(list []window) float64 {
-	var all []float64
-	for i := range list {
-		all = append(all, list[i].took...)
-	}
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return stat.Quantile(all, 0.99)
-}
-
-func median(values []float64) string {
-	if len(values) == 0 {
-		return ""
-	}
-	s := stat.Of(values)
-	return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Low, s.High)
 }

@@ -49,7 +49,7 @@ func (p *paid) end() (list []window, err error) {
 
 func (p *paid) part(name string) part {
 	set := func(in bool) func() error { return func() error { p.in[name] = in; return nil } }
-	return part{name, set(true), set(false), 0}
+	return part{name, set(true), set(false)}
 }
 
 // measured are rows of visits whose windows the client has told of.

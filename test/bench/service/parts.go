@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -19,13 +18,9 @@ import (
 
 // part is something that can be in, or out. Here it is out, unless it is said to be in.
 type part struct {
-	name     string
-	in, out  func() error
-	settling time.Duration // after it was brought in or taken out
+	name    string
+	in, out func() error
 }
-
-// settling is how long the kernel may take to change what is attached.
-const settling = 30 * time.Millisecond
 
 // set brings it in, or takes it out.
 func (p *part) set(in bool) error {
@@ -66,7 +61,7 @@ func onHooks(name string, code asm.Instructions, hooks ...string) part {
 		}
 		return nil
 	}
-	return part{name, in, out, settling}
+	return part{name, in, out}
 }
 
 // slots are the programs of one tailcam: each is jumped to by way of a map that has its
@@ -154,7 +149,7 @@ var busiest = []string{"sched_switch", "sched_waking", "hrtimer_", "timer_", "co
 // parts are the busiest programs, each with all others in, then all of them, and all with the daemon.
 func (s slots) parts(name string, d *daemon) []part {
 	of := func(name string, some slots) part {
-		return part{name, func() error { return some.all(true) }, func() error { return some.all(false) }, settling}
+		return part{name, func() error { return some.all(true) }, func() error { return some.all(false) }}
 	}
 	var list []part
 	for _, begin := range busiest {
@@ -168,5 +163,5 @@ func (s slots) parts(name string, d *daemon) []part {
 	process := d.cmd.Process
 	return append(list, part{name + ": all programs, and the daemon",
 		func() error { return errors.Join(process.Signal(unix.SIGCONT), s.all(true)) },
-		func() error { return errors.Join(process.Signal(unix.SIGSTOP), s.all(false)) }, settling})
+		func() error { return errors.Join(process.Signal(unix.SIGSTOP), s.all(false)) }})
 }
