@@ -10,7 +10,8 @@ import (
 
 // ftraceScript records into ftrace's own ring, of an instance that goes when
 // its input ends, which it does however the program ends that has started it. Until
-// then each line of it changes what is recorded. Instances whose script was killed go as well. It forks nothing meanwhile.
+// then each line of it, on or off, changes what is recorded. Instances whose script was
+// killed go as well. It forks nothing meanwhile.
 const ftraceScript = `trap '' INT
 end() {
 	echo 0 >$1/tracing_on

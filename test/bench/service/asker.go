@@ -20,7 +20,7 @@ type asker struct {
 	list []transaction
 }
 
-// ask begins to, once an answer to the request has come as a whole.
+// ask connects to a port of this machine, and has an asker ask there until it is ended.
 func ask(port int, request string, on place) (*asker, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -73,6 +73,7 @@ func one(fd int, request []byte) (transaction, error) {
 	return transaction{float64(end.Sub(begin).Nanoseconds()), end}, nil
 }
 
+// end has all that was asked, each with when its answer came; an error if one did not.
 func (a *asker) end() ([]transaction, error) {
 	close(a.stop)
 	err := <-a.done

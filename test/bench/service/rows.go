@@ -69,9 +69,9 @@ func asAWhole(visits []visit, name string) row {
 func pooled(list []window) (w window) {
 	var ns []float64
 	for i := range list {
-		ns, w.took = append(ns, list[i].NS), append(w.took, list[i].took...)
+		ns, w.took = append(ns, list[i].ns), append(w.took, list[i].took...)
 	}
-	w.NS = stat.Of(ns).Median
+	w.ns = stat.Of(ns).Median
 	return w
 }
 
@@ -83,8 +83,8 @@ func printRows(w io.Writer, title string, rows []row) error {
 		r := &rows[i]
 		var rest, ratio []float64
 		for k := range r.with {
-			rest = append(rest, r.without[k].NS)
-			ratio = append(ratio, r.with[k].NS/r.without[k].NS)
+			rest = append(rest, r.without[k].ns)
+			ratio = append(ratio, r.with[k].ns/r.without[k].ns)
 		}
 		fmt.Fprintf(out, "%s\t%.2f us\t%s\t%s\t\n", r.part, stat.Of(rest).Median/1000, median(ratio), median(r.tails()))
 	}

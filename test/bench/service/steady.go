@@ -27,7 +27,7 @@ type steady interface {
 
 // window is what a client did between two marks.
 type window struct {
-	NS   float64   // of a request
+	ns   float64   // of a request
 	took []float64 // of those whose latencies are told
 }
 
@@ -40,7 +40,8 @@ type goesOn interface {
 type counted struct {
 	client *server
 	count  func() (float64, error)
-	asker  *asker // one more client, which sees latencies; nil: there is none
+	conn   io.Closer // over which it is asked; nil: over none that stays
+	asker  *asker    // one more client, which sees latencies; nil: there is none
 	at     []time.Time
 	done   []float64
 }
@@ -65,13 +66,21 @@ func (c *counted) end() (list []window, err error) {
 		}
 		list = append(list, window{float64(c.at[i].Sub(c.at[i-1]).Nanoseconds()) / n, took[i]})
 	}
-	return list, errors.Join(err, c.client.stop())
+	return list, errors.Join(err, c.stop())
+}
+
+func (c *counted) stop() error {
+	err := c.client.stop()
+	if c.conn != nil {
+		err = errors.Join(err, c.conn.Close())
+	}
+	return err
 }
 
 // asked adds an asker to a client.
 func asked(c *counted, port int, request string, on place) (s steady, err error) {
 	if c.asker, err = ask(port, request, on); err != nil {
-		return nil, errors.Join(err, c.client.stop())
+		return nil, errors.Join(err, c.stop())
 	}
 	return c, nil
 }
@@ -116,9 +125,9 @@ func (r *redis) goOn(ctx context.Context) (steady, error) {
 	s, err := r.client.serve(ctx, nil, started, "redis-benchmark", "-h", "127.0.0.1", "-p", strconv.Itoa(r.port), "-t", "get",
 		"-c", "20", "-n", "2000000000", "-q")
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, conn.Close())
 	}
-	return asked(&counted{client: s, count: count}, r.port, "GET key:__rand_int__\r\n", r.client)
+	return asked(&counted{client: s, count: count, conn: conn}, r.port, "GET key:__rand_int__\r\n", r.client)
 }
 
 func (n *nginx) goOn(ctx context.Context) (steady, error) {
