@@ -426,6 +426,16 @@ type RunStacks struct {
 	_       [4]uint64
 }
 
+// Spin is struct spin, counters.h.
+type Spin struct {
+	_       structs.HostLayout
+	Lock    uint64
+	StartNs uint64
+	Tid     uint32
+	Flags   uint32
+	_       uint64
+}
+
 // CpuState is struct cpu_state, counters.h.
 type CpuState struct {
 	_              structs.HostLayout
@@ -460,6 +470,7 @@ type CpuState struct {
 	Waits          WaitStacks
 	Runs           RunStacks
 	Percpu         uint64
+	Spins          [2]Spin
 	Delays         [32]uint64
 	Segments       [256]RunSegment
 }
@@ -1169,7 +1180,8 @@ const (
 	RecSample          = 46
 	RecRun             = 47
 	RecFileLock        = 48
-	RecordTypes        = 49
+	RecLockSpin        = 49
+	RecordTypes        = 50
 )
 
 // enum record_form, record.h.
@@ -1408,7 +1420,9 @@ type RecordLock struct {
 	Flags    uint32
 	OwnerTid uint32
 	Ret      int32
-	_        [28]uint8
+	_        uint32
+	StartNs  uint64
+	_        [16]uint8
 }
 
 // RecordFileLock is struct record_file_lock, record.h.
@@ -1575,6 +1589,7 @@ const (
 	OffLockFlags         = OffRaw + int(unsafe.Offsetof(RecordLock{}.Flags))
 	OffLockOwnerTid      = OffRaw + int(unsafe.Offsetof(RecordLock{}.OwnerTid))
 	OffLockRet           = OffRaw + int(unsafe.Offsetof(RecordLock{}.Ret))
+	OffLockStartNs       = OffRaw + int(unsafe.Offsetof(RecordLock{}.StartNs))
 	OffFileLockInode     = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Inode))
 	OffFileLockDevice    = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Device))
 	OffFileLockRet       = OffRaw + int(unsafe.Offsetof(RecordFileLock{}.Ret))

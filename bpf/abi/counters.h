@@ -34,6 +34,15 @@ struct run_stacks {
 	__u64 _pad[4];
 };
 
+/* A CPU that spins for a lock of the kernel. */
+struct spin {
+	__u64 lock;
+	__u64 start_ns; /* 0: it does not */
+	__u32 tid;	/* current */
+	__u32 flags;	/* LCB_F_* */
+	__u64 _pad;
+};
+
 /* One CPU's own lines: written by that CPU only, read by all. */
 struct cpu_state {
 	/* What each switch needs fills the first cache line. */
@@ -66,6 +75,7 @@ struct cpu_state {
 	struct wait_stacks waits;
 	struct run_stacks runs;
 	__u64 percpu;	      /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
+	struct spin spins[2]; /* in a task or an interrupt, and in an interrupt on top of that */
 	__u64 delays[STAGED]; /* of wakeup and offcpu, which their histograms do not have yet: ns << 1 | tracker */
 	struct run_segment segments[RUN_HISTORY];
 };

@@ -66,6 +66,7 @@ enum record_type {
 	REC_SAMPLE = 46,
 	REC_RUN = 47,
 	REC_FILE_LOCK = 48,
+	REC_LOCK_SPIN = 49, /* a whole run as well */
 	RECORD_TYPES,
 };
 
@@ -294,13 +295,18 @@ struct record_reclaim {
 	__u8 _pad[24];
 };
 
-/* contention_begin (flags: LCB_F_*, owner) and contention_end (ret). */
+/*
+ * contention_begin (flags: LCB_F_*, owner) and contention_end (ret). REC_LOCK_SPIN has both, of a
+ * CPU that spun (flags, start_ns).
+ */
 struct record_lock {
 	__u64 lock;
 	__u32 flags;
 	__u32 owner_tid; /* 0: not known */
 	__s32 ret;
-	__u8 _pad[28];
+	__u32 _pad;
+	__u64 start_ns;
+	__u8 _pad2[16];
 };
 
 /*

@@ -130,6 +130,9 @@ func (o *Objects) recordMask(groups []string, plan *Plan) (mask uint64) {
 	if mask>>abi.RecSoftirqExit&1 != 0 {
 		mask |= 1 << abi.RecSoftirq
 	}
+	if mask>>abi.RecLockEnd&1 != 0 {
+		mask |= 1 << abi.RecLockSpin
+	}
 	return mask
 }
 
