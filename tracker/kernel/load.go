@@ -14,6 +14,7 @@ import (
 // this kernel's verifier refuses is left out and noted: what it would record is
 // not worth all the rest.
 func newCollection(spec *ebpf.CollectionSpec, kept map[string]*ebpf.Map, unrecorded map[string]error) (*ebpf.Collection, error) {
+	inlineConstants(spec)
 	for {
 		objects, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: kept})
 		var refused *ebpf.VerifierError

@@ -222,6 +222,9 @@ func (b *bench) visitAll(ctx context.Context, s steady, set *set, round int) (li
 	length := time.Duration(b.opts.seconds * float64(time.Second))
 	for i := range set.parts {
 		p := &set.parts[i]
+		if b.opts.match != nil && !b.opts.match.MatchString(p.name) {
+			continue
+		}
 		for k := range 2 {
 			in := (round+k)%2 == 1 // in turn what comes first
 			err := p.set(in)

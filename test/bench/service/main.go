@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -36,10 +37,11 @@ type options struct {
 	only     []string // loads
 	variants []string
 	tailcams []tailcam
-	output   string // JSON
-	prices   bool   // of tailcam's programs, instead of loads' times
-	sites    bool   // where tasks wait, instead
-	parts    bool   // of tailcam, taken out and put back beside a client that goes on, instead
+	output   string         // JSON
+	prices   bool           // of tailcam's programs, instead of loads' times
+	sites    bool           // where tasks wait, instead
+	parts    bool           // of tailcam, taken out and put back beside a client that goes on, instead
+	match    *regexp.Regexp // of these, only those whose name it matches; nil: all
 }
 
 func main() {
@@ -62,6 +64,11 @@ func main() {
 	flag.BoolVar(&o.prices, "prices", false, "measure what each of tailcam's programs takes under the loads, with BPF statistics, and nothing else")
 	flag.BoolVar(&o.sites, "sites", false, "run the loads at once for rounds times seconds, with nothing attached, and print how much of the time off CPUs explain/waitsites knows; fails below 95 %")
 	flag.BoolVar(&o.parts, "parts", false, "take each of tailcam's busiest programs out, and put it back, beside one client that goes on, and empty programs, ftrace and perf likewise")
+	flag.Func("match", "with -parts: only parts whose name matches this regular expression, such as 'most frequent|and the daemon'",
+		func(s string) (err error) {
+			o.match, err = regexp.Compile(s)
+			return err
+		})
 	flag.Parse()
 	if o.parts && !given("seconds") {
 		o.seconds = partSeconds

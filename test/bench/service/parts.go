@@ -41,10 +41,15 @@ func compared() []part {
 		onHooks("an empty program where nothing passes", hooked.Empty(), passedByNone),
 		onHooks("an empty program at each switch", hooked.Empty(), "sched_switch"),
 		onHooks("one that reads the clock", clock, "sched_switch"),
-		onHooks("empty ones where tailcam has its most frequent", hooked.Empty(), frequent...),
+		onHooks(emptyMostFrequent, hooked.Empty(), frequent...),
 		onHooks("those that read the clock", clock, frequent...),
 	}
 }
+
+const (
+	emptyMostFrequent = "empty ones where tailcam has its most frequent"
+	withDaemon        = ": all programs, and the daemon" // after the tailcam's name
+)
 
 func onHooks(name string, code asm.Instructions, hooks ...string) part {
 	var s hooked.Set
@@ -161,7 +166,7 @@ func (s slots) parts(name string, d *daemon) []part {
 	}
 	list = append(list, of(fmt.Sprintf("%s: all %d programs", name, len(s)), s))
 	process := d.cmd.Process
-	return append(list, part{name + ": all programs, and the daemon",
+	return append(list, part{name + withDaemon,
 		func() error { return errors.Join(process.Signal(unix.SIGCONT), s.all(true)) },
 		func() error { return errors.Join(process.Signal(unix.SIGSTOP), s.all(false)) }})
 }

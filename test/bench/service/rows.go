@@ -38,10 +38,31 @@ func (b *bench) rows(visits []visit) (rows []row) {
 	}
 	for i := range b.variants {
 		if b.variants[i].ours {
-			rows = append(rows, asAWhole(visits, b.variants[i].name))
+			rows = append(rows, inAll(rows, b.variants[i].name), asAWhole(visits, b.variants[i].name))
 		}
 	}
 	return rows
+}
+
+// inAll is what a tailcam takes beyond empty programs, times what these take: with what it is
+// compared with, what it attaches is attached still.
+func inAll(rows []row, name string) row {
+	r := row{part: name + ": in all, with what empty programs take", together: tailRounds}
+	find := func(part string) *row {
+		i := slices.IndexFunc(rows, func(r row) bool { return r.part == part })
+		if i < 0 {
+			return &row{}
+		}
+		return &rows[i]
+	}
+	beyond, empty := find(name+withDaemon), find(emptyMostFrequent)
+	for k := range min(len(beyond.with), len(empty.with)) {
+		with := beyond.with[k]
+		with.ns *= empty.with[k].ns / empty.without[k].ns
+		with.took = nil
+		r.with, r.without = append(r.with, with), append(r.without, beyond.without[k])
+	}
+	return r
 }
 
 // asAWhole is a tailcam as a whole, with a window for each block.
