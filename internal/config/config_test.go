@@ -78,7 +78,7 @@ func TestDefaults(t *testing.T) {
 				"app.kubernetes.io/version", "app", "k8s-app", "com.docker.compose.project", "com.docker.compose.service",
 			},
 		},
-		Budget: Budget{CPU: 0.01, Softirqs: 0.002, Memory: budget.AutoMemory},
+		Budget: Budget{CPU: 0.01, Softirqs: 0.001, Memory: budget.AutoMemory},
 		Upload: Upload{
 			KnownHosts: "/etc/ssh/ssh_known_hosts", S3: UploadS3{Endpoint: "https://s3.amazonaws.com"},
 			Spool: "/var/lib/tailcam/spool", Quota: 1 << 30, Age: 7 * 24 * time.Hour, // Redact nil: off
@@ -283,12 +283,12 @@ func TestBadFile(t *testing.T) {
 // TestBudget: shares of all CPUs, and the ways to have no budget.
 func TestBudget(t *testing.T) {
 	for yaml, want := range map[string]Budget{
-		"{cpu: 2.5%}":                            {CPU: 0.025, Softirqs: 0.002, Memory: budget.AutoMemory},
-		"{cpu: '100 %'}":                         {CPU: 1, Softirqs: 0.002, Memory: budget.AutoMemory},
+		"{cpu: 2.5%}":                            {CPU: 0.025, Softirqs: 0.001, Memory: budget.AutoMemory},
+		"{cpu: '100 %'}":                         {CPU: 1, Softirqs: 0.001, Memory: budget.AutoMemory},
 		"{cpu: off, softirqs: off, memory: off}": {},
 		"{cpu: 0, softirqs: 0, memory: 0}":       {},
 		"{memory: 1GiB, softirqs: 1%}":           {CPU: 0.01, Softirqs: 0.01, Memory: 1 << 30},
-		"{memory: auto}":                         {CPU: 0.01, Softirqs: 0.002, Memory: budget.AutoMemory},
+		"{memory: auto}":                         {CPU: 0.01, Softirqs: 0.001, Memory: budget.AutoMemory},
 	} {
 		write(t, "budget: "+yaml)
 		got, err := load(t, "f")

@@ -150,7 +150,7 @@ func keys() []key {
 	}, containerKeys(), []key{
 		percentage("budget.cpu", "1%", "`share` of the time of all CPUs that tailcam may use, such as 1%; off: no limit",
 			0.0001, 1, func(c *Config) *float64 { return &c.Budget.CPU }),
-		percentage("budget.softirqs", "0.2%", "`share` that the hooks of softirqs may use; off: no limit of their own",
+		percentage("budget.softirqs", "0.1%", "`share` that the hooks of softirqs may use; off: no limit of their own",
 			0.0001, 1, func(c *Config) *float64 { return &c.Budget.Softirqs }),
 		orAuto(orOff(byteCount("budget.memory", "auto", "`size` of the memory that tailcam may use; auto: 256MiB, or more if the recorder needs it; off: no limit",
 			64<<20, 1<<40, func(c *Config) *int64 { return &c.Budget.Memory })), func(c *Config) { c.Budget.Memory = budget.AutoMemory }),

@@ -41,7 +41,7 @@ func (b *bench) rows(visits []visit) (rows []row) {
 			rows = append(rows, inAll(rows, b.variants[i].name), asAWhole(visits, b.variants[i].name))
 		}
 	}
-	return rows
+	return slices.DeleteFunc(rows, func(r row) bool { return len(r.with) == 0 || len(r.without) == 0 })
 }
 
 // inAll is what a tailcam takes beyond empty programs, times what these take: with what it is
@@ -57,10 +57,9 @@ func inAll(rows []row, name string) row {
 	}
 	beyond, empty := find(name+withDaemon), find(emptyMostFrequent)
 	for k := range min(len(beyond.with), len(empty.with)) {
-		with := beyond.with[k]
-		with.ns *= empty.with[k].ns / empty.without[k].ns
-		with.took = nil
-		r.with, r.without = append(r.with, with), append(r.without, beyond.without[k])
+		more := empty.with[k].ns / empty.without[k].ns
+		r.with = append(r.with, window{ns: beyond.with[k].ns * more})
+		r.without = append(r.without, window{ns: beyond.without[k].ns})
 	}
 	return r
 }
@@ -79,7 +78,7 @@ func asAWhole(visits []visit, name string) row {
 				without = append(without, v.window)
 			}
 		}
-		if len(with) == 0 {
+		if len(with) == 0 || len(without) == 0 {
 			return r
 		}
 		r.with, r.without = append(r.with, pooled(with)), append(r.without, pooled(without))
@@ -117,7 +116,7 @@ func printRows(w io.Writer, title string, rows []row) error {
 func (r *row) tails() (ratios []float64) {
 	for k := 0; k+r.together <= len(r.with); k += r.together {
 		with, without := tail(r.with[k:k+r.together]), tail(r.without[k:k+r.together])
-		if without > 0 {
+		if with > 0 && without > 0 {
 			ratios = append(ratios, with/without)
 		}
 	}
