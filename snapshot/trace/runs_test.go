@@ -2,6 +2,7 @@ package trace
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -16,6 +17,12 @@ func runRecord(t Type, number int, start, end uint64) Record {
 		put32(&r, abi.OffIrqIrq, number)
 		putText(&r, abi.OffIrqName, "eth0")
 		put64(&r, abi.OffIrqStartNs, start)
+		return r
+	}
+	if t == spinRun {
+		put64(&r, abi.OffLockLock, uint64(number))
+		put32(&r, abi.OffLockFlags, 5)
+		put64(&r, abi.OffLockStartNs, start)
 		return r
 	}
 	put32(&r, abi.OffSoftirqVec, number)
@@ -42,6 +49,9 @@ func occurrences(t *testing.T, records []Record) (list []occurrence) {
 		case IRQ:
 			o.Number = b.IRQ
 			assert.Check(t, b.Name == "eth0" || ev.Type == IRQExit)
+		case Lock:
+			o.Number = int(b.Lock)
+			assert.Check(t, b.OwnerTID == 0 && b.Ret == 0 && (b.Flags == 5 || ev.Type == LockEnd))
 		case Softirq:
 			o.Number = int(b.Vec)
 			assert.Check(t, !b.AfterIRQ)
@@ -73,6 +83,11 @@ func TestUnfold(t *testing.T) {
 			"nested, three deep",
 			[]Record{runRecord(irqRun, 9, 13, 14), runRecord(irqRun, 8, 12, 15), runRecord(softirqRun, 3, 10, 20)}, 0,
 			[]occurrence{{10, SoftirqEntry, 3}, {12, IRQEntry, 8}, {13, IRQEntry, 9}, {14, IRQExit, 9}, {15, IRQExit, 8}, {20, SoftirqExit, 3}},
+		},
+		{
+			"a CPU that spins, interrupted",
+			[]Record{runRecord(irqRun, 9, 12, 14), wake(15), runRecord(spinRun, 77, 10, 20)}, 0,
+			[]occurrence{{10, LockBegin, 77}, {12, IRQEntry, 9}, {14, IRQExit, 9}, {15, SchedWaking, 0}, {20, LockEnd, 77}},
 		},
 		{
 			"begun and ended at once, within", []Record{runRecord(irqRun, 9, 10, 10), runRecord(softirqRun, 3, 10, 20)}, 0,
@@ -131,8 +146,8 @@ func TestUnfoldPairs(t *testing.T) {
 }
 
 func FuzzUnfold(f *testing.F) {
-	a, b := runRecord(irqRun, 9, 13, 14), runRecord(softirqRun, 3, 10, 20)
-	f.Add(append(a[:], b[:]...), uint64(12))
+	a, b, c := runRecord(irqRun, 9, 13, 14), runRecord(softirqRun, 3, 10, 20), runRecord(spinRun, 3, 11, 21)
+	f.Add(slices.Concat(a[:], b[:], c[:]), uint64(12))
 	f.Fuzz(func(t *testing.T, data []byte, earliest uint64) {
 		var records []Record
 		for ; len(data) >= RecordSize; data = data[RecordSize:] {

@@ -1,19 +1,20 @@
 package kernel
 
 import (
+	"encoding/binary"
+	"slices"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
 
-// inlineConstants puts the values of constants into the instructions that would load them
-// from memory. The verifier follows a constant to the branches that it decides, but leaves
-// the load: on each event, for each of the choices that the configuration has made, and
-// in a cache line that is cold by then. What another load or a jump may still need stays.
-// Constants are those of the map ".rodata", with the values of spec.Variables.
+// inlineConstants puts the values of constants, as they stand in spec.Variables, into the
+// instructions that would load them from memory. The verifier follows a constant to the
+// branches that it decides, and removes those, but leaves each load where it is.
 func inlineConstants(spec *ebpf.CollectionSpec) {
 	image := constants(spec)
 	for _, p := range spec.Programs {
-		p.Instructions = inlined(p.Instructions, image, spec.ByteOrder.Uint64)
+		p.Instructions = inlined(p.Instructions, image, spec.ByteOrder)
 	}
 }
 
@@ -25,7 +26,7 @@ func constants(spec *ebpf.CollectionSpec) []byte {
 	if m == nil || len(m.Contents) == 0 {
 		return nil
 	}
-	image := append([]byte(nil), m.Contents[0].Value.([]byte)...)
+	image := slices.Clone(m.Contents[0].Value.([]byte))
 	for _, v := range spec.Variables {
 		if v.SectionName == constantsMap {
 			copy(image[v.Offset:], v.Value)
@@ -37,8 +38,8 @@ func constants(spec *ebpf.CollectionSpec) []byte {
 // inlined replaces each address of a constant that the next instruction loads. Every instruction
 // keeps its place, so that jumps stay as they are; one that does nothing is removed by the kernel
 // (opt_remove_nops() in kernel/bpf/verifier.c).
-func inlined(code asm.Instructions, image []byte, number func([]byte) uint64) asm.Instructions {
-	code = append(asm.Instructions(nil), code...)
+func inlined(code asm.Instructions, image []byte, order binary.ByteOrder) asm.Instructions {
+	code = slices.Clone(code)
 	targets := jumpTargets(code)
 	at := asm.RawInstructionOffset(0)
 	for i := 0; i+1 < len(code); i++ {
@@ -51,7 +52,7 @@ func inlined(code asm.Instructions, image []byte, number func([]byte) uint64) as
 		if op.Class() != asm.LdXClass || op.Mode() != asm.MemMode || load.Src != address.Dst {
 			continue
 		}
-		value, ok := constantAt(image, int(uint64(address.Constant)>>32)+int(load.Offset), op.Size().Sizeof(), number)
+		value, ok := constantAt(image, int(uint64(address.Constant)>>32)+int(load.Offset), op.Size().Sizeof(), order)
 		switch {
 		case !ok:
 		case load.Dst == address.Dst: // nobody else needs the address
@@ -84,16 +85,18 @@ func jumpTargets(code asm.Instructions) map[asm.RawInstructionOffset]bool {
 }
 
 // constantAt reads a number of so many bytes.
-func constantAt(image []byte, at, size int, number func([]byte) uint64) (uint64, bool) {
+func constantAt(image []byte, at, size int, order binary.ByteOrder) (value uint64, ok bool) {
 	if at < 0 || at+size > len(image) {
 		return 0, false
 	}
-	var word [8]byte
-	little := number([]byte{1, 0, 0, 0, 0, 0, 0, 0}) == 1
-	if little {
-		copy(word[:], image[at:at+size])
-	} else {
-		copy(word[8-size:], image[at:at+size])
+	switch from := image[at:]; size {
+	case 1:
+		return uint64(from[0]), true
+	case 2:
+		return uint64(order.Uint16(from)), true
+	case 4:
+		return uint64(order.Uint32(from)), true
+	default:
+		return order.Uint64(from), true
 	}
-	return number(word[:]), true
 }

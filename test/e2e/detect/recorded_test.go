@@ -22,6 +22,7 @@ func TestRecordedEvents(t *testing.T) {
 		{"unseen", provoke.Unseen},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},
+		{"spins", provoke.Spins},
 		{"locks of files", provoke.FileLocks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},

@@ -127,6 +127,54 @@ func Locks(t *testing.T, history *History) {
 	})
 }
 
+// Spins proves that a CPU that spins for a lock of the kernel is in group lock, if it spins for 2 us:
+// of threads that write and read the table of processes.
+func Spins(t *testing.T, history *History) {
+	if runtime.NumCPU() == 1 {
+		t.Skip("needs two CPUs")
+	}
+	history = history.with(t)
+	var mine sync.Map
+	begun := map[int]trace.Event{} // by thread
+	history.Until(func() {
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				mine.Store(unix.Gettid(), true)
+				for range 20_000 {
+					_ = unix.Setpgid(0, 0) // writes, also if it must not change anything
+					_, err := unix.Getpriority(unix.PRIO_PGRP, 0)
+					assert.Check(t, err)
+				}
+			})
+		}
+		all.Wait()
+	}, map[string]func(trace.Event) bool{
+		"a CPU that spins": func(ev trace.Event) bool {
+			l, ok := ev.Body.(trace.Lock)
+			const spin, mutex = 1, 32 // LCB_F_*
+			if _, of := mine.Load(ev.TID); !ok || !of {
+				return false
+			}
+			if ev.Type == trace.LockBegin {
+				if l.Flags&(spin|mutex) == spin {
+					begun[ev.TID] = ev
+				}
+				return false
+			}
+			b, spun := begun[ev.TID]
+			delete(begun, ev.TID)
+			if !spun || b.Body.(trace.Lock).Lock != l.Lock {
+				return false
+			}
+			assert.Check(t, ev.CPU == b.CPU && ev.Time-b.Time >= 2000, "%v to %v", b, ev)
+			return true
+		},
+	})
+}
+
 // FileLocks proves locks of files of the group lock: of two threads each has what the other one
 // asks for in vain, by the lock of an open file.
 func FileLocks(t *testing.T, history *History) {

@@ -34,6 +34,7 @@ func TestRecordedEvents(t *testing.T) {
 			provoke.Faults(t, history)
 		}},
 		{"locks", provoke.Locks},
+		{"spins", provoke.Spins},
 		{"locks of files", provoke.FileLocks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},
