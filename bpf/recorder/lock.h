@@ -56,28 +56,34 @@ static __always_inline void spin_begins(u64 lock, u32 flags)
 	*(volatile u64 *)&spin->start_ns = bpf_ktime_get_ns();
 }
 
+static __always_inline bool spin_is(struct spin *spin, u64 lock, u32 tid)
+{
+	return spin->start_ns && spin->lock == lock && spin->tid == tid;
+}
+
 /* Whether the wait that ends was a spin, whose begin was noted. */
 static __always_inline bool spin_ends(void *ctx, u64 lock)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	u32 tid = current->pid, cpu = bpf_get_smp_processor_id();
 	struct cpu_state *me = this_cpu(cpu);
-	struct record r = {};
 	struct spin *spin;
+	struct record r;
 	u64 start, now;
 
 	if (!me)
 		return false;
 	spin = &me->spins[0];
-	if (!spin->start_ns || spin->lock != lock || spin->tid != tid)
+	if (!spin_is(spin, lock, tid))
 		spin = &me->spins[1];
-	start = spin->start_ns;
-	if (!start || spin->lock != lock || spin->tid != tid)
+	if (!spin_is(spin, lock, tid))
 		return false;
+	start = spin->start_ns;
 	*(volatile u64 *)&spin->start_ns = 0;
 	now = bpf_ktime_get_ns();
 	if ((s64)(now - start) < SPIN_LEAST_NS)
 		return true;
+	__builtin_memset(&r, 0, sizeof(r));
 	record_head(&r, REC_LOCK_SPIN, cpu, tid, now);
 	r.lock.lock = lock;
 	r.lock.flags = spin->flags;

@@ -18,6 +18,7 @@ func inlineConstants(spec *ebpf.CollectionSpec) {
 	}
 }
 
+// constantsMap holds the constants of programs: what configuration and rules want of them.
 const constantsMap = ".rodata"
 
 // constants are the contents of that map, as it is loaded.

@@ -60,7 +60,7 @@ func TestInlineConstants(t *testing.T) {
 			asm.Instructions{constantAddress(asm.R1, 8), asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord)}, nil,
 		},
 		{
-			"jumped to, from elsewhere", // two slots on, and one back over it
+			"jumped to, from before",
 			asm.Instructions{over(2), constantAddress(asm.R1, 4), asm.LoadMem(asm.R1, asm.R1, 0, asm.Word)}, nil,
 		},
 		{

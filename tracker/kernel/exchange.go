@@ -34,7 +34,7 @@ func (o *Objects) loadFor(spec *ebpf.CollectionSpec, plan *Plan, pinned map[stri
 			m.MaxEntries = have.MaxEntries()
 		}
 		switch {
-		case name == ".rodata":
+		case name == constantsMap:
 		case m.MaxEntries != have.MaxEntries():
 			o.pinning.takeover.Begun = append(o.pinning.takeover.Begun, name)
 		default:

@@ -296,7 +296,7 @@ func (l *loaded) keep(spec *ebpf.CollectionSpec, ring int) map[string]*ebpf.Map 
 	maps.DeleteFunc(spec.Variables, func(_ string, v *ebpf.VariableSpec) bool { return !v.Constant() })
 	for name, m := range spec.Maps {
 		have := l.byName[name]
-		if have == nil || name == ".rodata" {
+		if have == nil || name == constantsMap {
 			continue
 		}
 		if m.MaxEntries == 0 { // the library counts CPUs

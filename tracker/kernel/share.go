@@ -24,7 +24,7 @@ func ShareVariables(spec *ebpf.CollectionSpec) error {
 		for i := range p.Instructions {
 			ins := &p.Instructions[i]
 			section := ins.Reference()
-			if !ins.IsLoadFromMap() || ins.Src != asm.PseudoMapValue || section == ".rodata" {
+			if !ins.IsLoadFromMap() || ins.Src != asm.PseudoMapValue || section == constantsMap {
 				continue
 			}
 			at := uint32(uint64(ins.Constant) >> 32)
@@ -65,7 +65,7 @@ func (o *Objects) LoadShared(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map
 	maps.DeleteFunc(spec.Variables, func(_ string, v *ebpf.VariableSpec) bool { return !v.Constant() })
 	replace := map[string]*ebpf.Map{}
 	for name, m := range spec.Maps {
-		if name == ".rodata" || m.Type == ebpf.ProgramArray { // see bpf/lib/stack.h
+		if name == constantsMap || m.Type == ebpf.ProgramArray { // see bpf/lib/stack.h
 			continue
 		}
 		with := o.Map(name)

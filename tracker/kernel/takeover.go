@@ -141,7 +141,7 @@ func (o *Objects) others(spec *ebpf.CollectionSpec, pinned map[string]*ebpf.Map)
 	if r := o.pinning.before; r.ABI != bpf.Fingerprint() {
 		return fmt.Errorf("those were of tailcam %s", r.Version)
 	}
-	if err := sameConstants(spec, pinned[".rodata"]); err != nil {
+	if err := sameConstants(spec, pinned[constantsMap]); err != nil {
 		return err
 	}
 	for name, m := range spec.Maps {
@@ -161,7 +161,7 @@ func sameConstants(spec *ebpf.CollectionSpec, rodata *ebpf.Map) error {
 	}
 	var other []string
 	for name, v := range spec.Variables {
-		if v.SectionName != ".rodata" {
+		if v.SectionName != constantsMap {
 			continue
 		}
 		end := int(v.Offset) + len(v.Value)

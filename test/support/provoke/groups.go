@@ -89,6 +89,9 @@ func Faults(t *testing.T, history *History) {
 	_ = unix.Munmap(copied)
 }
 
+// Flags of locks of the kernel (LCB_F_*).
+const lockSpin, lockWrite, lockRT, lockMutex = 1, 4, 8, 32
+
 // Locks proves the group lock, with the holder: threads that all rename in one directory.
 func Locks(t *testing.T, history *History) {
 	history = history.with(t)
@@ -101,7 +104,6 @@ func Locks(t *testing.T, history *History) {
 			return waiter && owner && l.OwnerTID != ev.TID && l.Lock != 0 && l.Flags&flags != 0
 		}
 	}
-	const write, rt, mutex = 4, 8, 32 // LCB_F_*
 	history.Until(func() {
 		var all sync.WaitGroup
 		for i := range 4 {
@@ -119,7 +121,7 @@ func Locks(t *testing.T, history *History) {
 		}
 		all.Wait()
 	}, map[string]func(trace.Event) bool{
-		"a wait for a lock whose holder is known": body(trace.LockBegin, held(write|rt|mutex)),
+		"a wait for a lock whose holder is known": body(trace.LockBegin, held(lockWrite|lockRT|lockMutex)),
 		"its end": body(trace.LockEnd, func(ev trace.Event, l trace.Lock) bool {
 			_, waiter := mine.Load(ev.TID)
 			return waiter && l.Lock != 0 && l.Ret == 0
@@ -154,12 +156,11 @@ func Spins(t *testing.T, history *History) {
 	}, map[string]func(trace.Event) bool{
 		"a CPU that spins": func(ev trace.Event) bool {
 			l, ok := ev.Body.(trace.Lock)
-			const spin, mutex = 1, 32 // LCB_F_*
 			if _, of := mine.Load(ev.TID); !ok || !of {
 				return false
 			}
 			if ev.Type == trace.LockBegin {
-				if l.Flags&(spin|mutex) == spin {
+				if l.Flags&(lockSpin|lockMutex) == lockSpin {
 					begun[ev.TID] = ev
 				}
 				return false
