@@ -15,6 +15,7 @@
 #include "recorder/steal.h"
 #include "tick.h"
 #include "trackers/chain.h"
+#include "trackers/sched_shed.h"
 #include "trackers/syscall_thread.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -28,11 +29,19 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
 	u32 prev_tid = prev->pid, next_tid = next->pid;
 	struct cpu_state *me = this_cpu(cpu);
+	u64 now;
 
+	if (track_tasks && !track_chain && wakers_shed) {
+		if (me) {
+			shed_switch_out(prev, prev_tid, preempt, prev_state, cpu, me);
+			shed_switch_in(next, next_tid, me);
+		}
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
 	if (record_sched) {
 		steal_sample(ctx, prev, me, cpu, now);
 		record_switch(ctx, prev, prev_tid, next, next_tid, preempt, prev_state, cpu, now);

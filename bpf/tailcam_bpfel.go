@@ -248,6 +248,7 @@ const (
 	TailcamVarWakerStacksAlways           = "waker_stacks_always"
 	TailcamVarWakerStacksSlow             = "waker_stacks_slow"
 	TailcamVarWakerStacksWanted           = "waker_stacks_wanted"
+	TailcamVarWakersShed                  = "wakers_shed"
 	TailcamVarWeaklyOrdered               = "weakly_ordered"
 	TailcamVarWorkMask                    = "work_mask"
 )
@@ -538,6 +539,7 @@ type TailcamVariableSpecs struct {
 	WakerStacksAlways          *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow            *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
 	WakerStacksWanted          *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
+	WakersShed                 *ebpf.VariableSpec `ebpf:"wakers_shed"`
 	WeaklyOrdered              *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 	WorkMask                   *ebpf.VariableSpec `ebpf:"work_mask"`
 }
@@ -795,6 +797,7 @@ type TailcamVariables struct {
 	WakerStacksAlways          *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow            *ebpf.Variable `ebpf:"waker_stacks_slow"`
 	WakerStacksWanted          *ebpf.Variable `ebpf:"waker_stacks_wanted"`
+	WakersShed                 *ebpf.Variable `ebpf:"wakers_shed"`
 	WeaklyOrdered              *ebpf.Variable `ebpf:"weakly_ordered"`
 	WorkMask                   *ebpf.Variable `ebpf:"work_mask"`
 }

@@ -399,6 +399,23 @@ static __always_inline u64 clock_stopped(struct task_struct *prev, u32 cpu)
 	return queue->clock_task - prev->se.exec_start;
 }
 
+/*
+ * How long next, which gets this CPU, was on its run queue, as the scheduler has it: since it was put there, or
+ * moved there from another one. It forgets that at the end of a switch only (kernel/sched/stats.h,
+ * sched_info_arrive()). A queue's clock is not read again at a switch for which a wake-up has read it
+ * (kernel/sched/core.c, wakeup_preempt()). Negative, as a number with a sign, if clocks of CPUs differ; 0 without
+ * CONFIG_SCHED_INFO and CONFIG_FAIR_GROUP_SCHED, as tracker/kernel knows.
+ */
+static __always_inline u64 queued_for(struct task_struct *next)
+{
+	u64 queued;
+
+	if (!bpf_core_field_exists(next->sched_info) || !bpf_core_field_exists(next->se.cfs_rq))
+		return 0;
+	queued = next->sched_info.last_queued;
+	return queued ? next->se.cfs_rq->rq->clock - queued : 0;
+}
+
 /* -------------------------------------------------------------- interrupts */
 
 /* include/linux/preempt.h */

@@ -149,6 +149,10 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED: that of its group on its CPU */
 } CORE;
 
+struct sched_info {
+	unsigned long long last_queued; /* by rq.clock; 0: on no run queue. With CONFIG_SCHED_INFO */
+} CORE;
+
 typedef struct {
 	unsigned long sig[1];
 } CORE sigset_t;
@@ -178,6 +182,7 @@ struct task_struct {
 	int prio;
 	struct sched_entity se;
 	bool throttled; /* 6.18+, with CONFIG_CFS_BANDWIDTH */
+	struct sched_info sched_info;
 	unsigned int in_iowait : 1;
 	int softirq_disable_cnt; /* with CONFIG_PREEMPT_RT */
 	unsigned long jobctl;

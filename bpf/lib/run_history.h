@@ -6,8 +6,17 @@
 #include "lib/state.h"
 #include "lib/task.h"
 
-/* A segment of the history whose end was not seen. No thread has this id: PID_MAX_LIMIT is 1 << 22. */
+/* A segment of the history whose end was not seen, and who runs now where none is noted. No thread has this id: PID_MAX_LIMIT is 1 << 22. */
 #define RUN_UNKNOWN (1U << 31)
+
+/* From here on switches are not noted: how long who got the CPU last runs is not known. */
+static __always_inline void run_stops(struct cpu_state *me)
+{
+	if (me->last_tid == RUN_UNKNOWN)
+		return;
+	me->last_tid = RUN_UNKNOWN;
+	me->segments[(me->switches - 1) & (RUN_HISTORY - 1)].tid = RUN_UNKNOWN;
+}
 
 /*
  * prev leaves this CPU. Some machines keep switches and wake-ups from every
@@ -19,7 +28,7 @@ static __always_inline void run_ends(u32 prev_tid, struct cpu_state *me)
 {
 	u32 n = me->switches;
 
-	if (!n || me->last_tid == prev_tid)
+	if (!n || me->last_tid == prev_tid || me->last_tid == RUN_UNKNOWN)
 		return;
 	me->unseen++;
 	me->segments[(n - 1) & (RUN_HISTORY - 1)].tid = RUN_UNKNOWN;
@@ -87,6 +96,8 @@ static __always_inline void outlier_runs(struct outlier *out, u32 cpu, u64 since
 	if (!there)
 		return;
 	__builtin_memset(out->runs, 0, sizeof(out->runs));
+	if (there->last_tid == RUN_UNKNOWN)
+		return;
 	w.head = there->switches;
 	bpf_loop(RUN_HISTORY, run_step, &w, 0);
 }

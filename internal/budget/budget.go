@@ -22,6 +22,7 @@ const (
 	Group      Kind = "group"       // a group of recorder.events
 	Histograms Kind = "histograms"  // of all delays
 	UserStacks Kind = "user stacks" // of outliers
+	Wakers     Kind = "wakers"      // who wakes whom: the scheduler itself tells how long tasks wait
 	Rule       Kind = "rule"
 
 	SoftirqHooks Kind = "softirq hooks" // a Gate sheds them, no Controller
@@ -98,7 +99,10 @@ func worth(p Part) int {
 	case UserStacks:
 		return 3
 	}
-	return 4 + len(essential)
+	if p.Kind == Wakers {
+		return 4 + len(essential)
+	}
+	return 5 + len(essential)
 }
 
 // order sorts parts in the order in which they are shed.

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,38 @@ func TestOrder(t *testing.T) {
 	w.load, w.own = func(time.Duration) float64 { return 1 }, 0.01
 	w.run(10 * time.Minute)
 	assert.Check(t, is.Contains(strings.Join(w.log, "\n"), "nothing is left to shed"))
+}
+
+// TestWakers: before a rule is shed, it is done without who wakes whom, which costs most; that is back
+// before the recorder's switches are, as these need it.
+func TestWakers(t *testing.T) {
+	for _, measure := range []bool{true, false} {
+		w := newWorld(t, 2, 0.01)
+		w.wakers, w.measure = true, measure
+		w.load = func(at time.Duration) float64 {
+			if at > 20*time.Minute {
+				return 0.1
+			}
+			return 1
+		}
+		w.run(20 * time.Minute)
+		assert.Check(t, strings.HasSuffix(w.shedNow(), "group sched, wakers"), "shed %q", w.shedNow())
+		assert.Check(t, w.share <= 0.01, "cost %g", w.share)
+		at := slices.IndexFunc(w.steps, func(s step) bool { return s.part == Part{Kind: Wakers} })
+		assert.Check(t, w.steps[at].at > w.steps[at-1].at, "not in a step of its own: %s", w.sequence())
+		last := len(w.steps)
+		w.run(40 * time.Minute)
+		assert.Check(t, is.Equal("", w.shedNow()))
+		back := func(p Part) time.Duration {
+			for _, s := range w.steps[last:] {
+				if s.back && s.part == p {
+					return s.at
+				}
+			}
+			return 0
+		}
+		assert.Check(t, back(Part{Kind: Wakers}) < back(Part{Group, "sched"}), "%v", w.sequence())
+	}
 }
 
 // TestWrongPrices: prices that are wrong by ten times are put right where the

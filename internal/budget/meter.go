@@ -12,6 +12,7 @@ type Program struct {
 	Groups []string // of the recorder that have its records
 	Tracks []string // trackers that need it
 	Stacks bool     // user stacks need it
+	Wakers bool     // it does less, or is detached, while wakers are shed
 	Always bool     // it is never shed
 }
 
@@ -121,6 +122,8 @@ func (m *Meter) Learn(at, took time.Duration, runs []Run, events Events, program
 			k.measured = true
 			ns := float64(r.Time.Nanoseconds()) / float64(r.Runs)
 			switch {
+			case p.Wakers && shed(Part{Kind: Wakers}):
+				k.light = ns
 			case k.record == 0:
 				k.own = ns
 			case slices.ContainsFunc(p.Groups, func(g string) bool { return !shed(Part{Group, g}) }):
@@ -195,7 +198,8 @@ func (m *Meter) Sample(shed func(Part) bool) *Sample {
 	}
 	s.Parts = view.groups()
 	s.Parts = append(s.Parts,
-		Cost{Part: Part{Kind: Histograms}, CPU: delays}, Cost{Part: Part{Kind: UserStacks}, CPU: view.stacks()})
+		Cost{Part: Part{Kind: Histograms}, CPU: delays}, Cost{Part: Part{Kind: UserStacks}, CPU: view.stacks()},
+		Cost{Part: Part{Kind: Wakers}, CPU: view.wakers()})
 	s.Parts = append(s.Parts, view.rules()...)
 	return s
 }
@@ -204,10 +208,20 @@ func (m *Meter) Sample(shed func(Part) bool) *Sample {
 type use struct {
 	*Program
 	full, record float64 // CPU seconds per second: with its record, and that alone
-	groups       int     // that are not shed
-	tracks       int     // rules that are not shed
-	stacks       bool    // needed, and not shed
-	gated        bool    // a gate has detached it
+	light        float64 // while wakers are shed, if they can be
+	wakersShed   bool
+	groups       int  // that are not shed
+	tracks       int  // rules that are not shed
+	stacks       bool // needed, and not shed
+	gated        bool // a gate has detached it
+}
+
+// tracking is what it costs without the recorder.
+func (u *use) tracking() float64 {
+	if u.Wakers && u.wakersShed {
+		return u.light
+	}
+	return u.full - u.record
 }
 
 // others reports whether anybody but the recorder needs the program.
@@ -218,9 +232,15 @@ func (u *use) cost() float64 {
 	case u.groups > 0:
 		return u.full
 	case u.others():
-		return u.full - u.record
+		return u.tracking()
 	}
 	return 0
+}
+
+// has reports whether a group's records make the program dearer. Who runs since when, which
+// stacks of those that run for long need, is what trackers of tasks note anyway.
+func (u *use) has(group string) bool {
+	return slices.Contains(u.Groups, group) && !(group == "run" && u.Wakers && u.tracks > 0)
 }
 
 type view struct {
@@ -240,18 +260,19 @@ func newView(m *Meter, r *Reading, shed func(Part) bool) *view {
 			rate *= m.rates.events[k.driver]
 		}
 		u := use{
-			Program: p, full: rate * k.total() / 1e9, record: rate * k.record / 1e9,
-			stacks: p.Stacks && !shed(Part{Kind: UserStacks}),
+			Program: p, full: rate * k.total() / 1e9, record: rate * k.record / 1e9, light: rate * k.light / 1e9,
+			wakersShed: shed(Part{Kind: Wakers}),
+			stacks:     p.Stacks && !shed(Part{Kind: UserStacks}),
 		}
 		u.gated = p.ofSoftirqs() && shed(Part{Kind: SoftirqHooks}) && !Needed(r.Rules)
-		for _, g := range p.Groups {
-			if !u.gated && !shed(Part{Group, g}) {
-				u.groups++
-			}
-		}
 		for _, rule := range r.Rules {
 			if !u.gated && slices.Contains(p.Tracks, rule.Track) && !shed(Part{Rule, rule.Name}) {
 				u.tracks++
+			}
+		}
+		for _, g := range p.Groups {
+			if !u.gated && u.has(g) && !shed(Part{Group, g}) {
+				u.groups++
 			}
 		}
 		v.fade(&u, k)
@@ -293,6 +314,9 @@ func (v *view) groups() (list []Cost) {
 				at = len(list)
 				list = append(list, Cost{Part: Part{Group, g}})
 			}
+			if !u.has(g) {
+				continue
+			}
 			rest := u.groups // groups that have the record without this one
 			if !v.shed(Part{Group, g}) {
 				rest--
@@ -300,7 +324,7 @@ func (v *view) groups() (list []Cost) {
 			switch {
 			case rest > 0:
 			case u.others():
-				list[at].CPU += u.record
+				list[at].CPU += u.full - u.tracking() // with it, they are whole again
 			default:
 				list[at].CPU += u.full
 			}
@@ -321,6 +345,17 @@ func (v *view) stacks() (cpu float64) {
 		}
 	}
 	return cpu + m.help
+}
+
+// wakers is what it costs to know who wakes whom, or would. None can be shed while the recorder has
+// wake-ups, or a program needs no tracker.
+func (v *view) wakers() (cpu float64) {
+	for i := range v.list {
+		if u := &v.list[i]; u.Wakers && u.groups == 0 && u.tracks > 0 {
+			cpu += u.full - u.record - u.light
+		}
+	}
+	return cpu
 }
 
 // rules lists what each rule costs: its part of the programs that only trackers
@@ -345,9 +380,9 @@ func (v *view) rules() (list []Cost) {
 				continue
 			}
 			if off && u.tracks == 0 {
-				k.CPU += u.full - u.record
+				k.CPU += u.tracking()
 			} else if !off {
-				k.CPU += (u.full - u.record) / float64(u.tracks)
+				k.CPU += u.tracking() / float64(u.tracks)
 			}
 		}
 		list = append(list, k)

@@ -32,6 +32,7 @@ type Run struct {
 type price struct {
 	own    float64 // ns per run, without its record
 	record float64 // ns per run, if others need the program too; else 0
+	light  float64 // ns per run, while wakers are shed
 	driver Driver
 	per    float64 // runs per event of the driver, or per second
 	loose  bool    // the driver says little of how often it runs
@@ -57,7 +58,7 @@ var reference = Speed{ClockNS: 40, WorkNS: 4.7}
 // warm caches; gross of the statistics' own clock reads, which is about what entering
 // the program costs. What did not run there has an estimate.
 var assumed = map[string]price{
-	"sched_switch":       {own: 280, driver: Switches, per: 1},
+	"sched_switch":       {own: 280, light: 80, driver: Switches, per: 1},
 	"sched_waking":       {own: 220, driver: Switches, per: 0.6},
 	"sched_wakeup_new":   {own: 1300, driver: Forks, per: 1},
 	"sched_migrate_task": {own: 370, driver: Switches, per: 0.1},

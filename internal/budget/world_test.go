@@ -16,6 +16,7 @@ type world struct {
 	measure bool                           // the kernel measures
 	prices  map[string]float64             // true ones in ns, without the record
 	calls   float64                        // system calls recorded per switch
+	wakers  bool                           // can be shed
 	rules   []RuleInfo
 	own     float64 // of the daemon, CPU seconds per second and CPU
 	stacks  float64 // of its helpers, when all CPUs are busy
@@ -38,11 +39,14 @@ type step struct {
 	back bool
 }
 
-const trueRecord = 130 // ns
+const (
+	trueRecord = 130 // ns
+	trueLight  = 70  // of a switch without wakers
+)
 
 // made are the prices of a world, whatever real ones are.
 var made = map[string]price{
-	"sched_switch":         {own: 340, driver: Switches, per: 1},
+	"sched_switch":         {own: 340, light: trueLight, driver: Switches, per: 1},
 	"sched_waking":         {own: 260, driver: Switches, per: 0.6},
 	"sched_migrate_task":   {own: 170, driver: Switches, per: 0.1},
 	"sched_process_fork":   {own: 250, driver: Forks, per: 1},
@@ -99,6 +103,9 @@ func (w *world) programs() []Program {
 		{Name: "hrtimer_expire_entry", Groups: []string{"timer"}, Always: true},
 		{Name: "hrtimer_expire_exit", Groups: []string{"timer"}},
 	}
+	for i := range 3 {
+		list[i].Wakers = w.wakers
+	}
 	if w.calls >= 0 {
 		list = append(list, Program{Name: "sys_enter", Groups: []string{"syscall"}})
 	}
@@ -121,6 +128,12 @@ func (w *world) truth(p *Program, load float64) (runs, ns float64) {
 		return 0, 0
 	}
 	k := made[p.Name]
+	if p.Wakers && !group && w.controller.IsShed(Part{Kind: Wakers}) {
+		if p.Name != "sched_switch" {
+			return 0, 0
+		}
+		return k.per * busy[k.driver] * load * float64(w.cpus), trueLight
+	}
 	if p.Name == "sys_enter" {
 		k.per = w.calls
 	}

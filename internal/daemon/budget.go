@@ -272,6 +272,8 @@ func (d *daemon) rest() error {
 			s.Histograms = true
 		case budget.UserStacks:
 			s.UserStacks = true
+		case budget.Wakers:
+			s.Wakers = true
 		}
 	}
 	c.gated = c.gatedRules(d.rules)
@@ -415,7 +417,7 @@ func (d *daemon) scalePrices() {
 // programUses lists the kernel side's programs.
 func (d *daemon) programUses() (list []budget.Program) {
 	for _, s := range d.kernel.Serves() {
-		p := budget.Program{Name: s.Program, Groups: s.Groups, Stacks: s.Stacks, Always: s.Always}
+		p := budget.Program{Name: s.Program, Groups: s.Groups, Stacks: s.Stacks, Wakers: s.Wakers, Always: s.Always}
 		for _, t := range s.Tracks {
 			p.Tracks = append(p.Tracks, string(t))
 		}

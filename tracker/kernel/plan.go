@@ -27,6 +27,9 @@ type Plan struct {
 	wakerStacksAlways bool // a wakeup rule wants waker stacks
 	wakerStacksSlow   bool // an offcpu rule wants waker stacks
 	softirqRaise      bool // a softirq rule wants how long they wait to run
+	wakersNeeded      bool // a rule that tells of waits cannot do without who wakes whom
+	wakersShed        bool // no program runs at wake-ups, for now
+	queuesTellWaits   bool // the kernel's run queues tell how long tasks wait
 	softirqsShed      bool // only chains have their hooks, for now
 	taskKfuncs        bool // the kernel hands out a task by its id
 	preempted         bool // tasks are preempted in programs at tracepoints
@@ -68,7 +71,8 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool
 	}
 	p := &Plan{
 		allCalls: allCalls, taskKfuncs: hasTaskKfuncs(kernel), preempted: preemption.Tracepoints,
-		Tracks: map[rules.Track]bool{}, Groups: map[string]bool{},
+		queuesTellWaits: queuesTellWaits(kernel),
+		Tracks:          map[rules.Track]bool{}, Groups: map[string]bool{},
 	}
 	missing := p.probe(groups, kernel)
 	var served []rules.Rule
@@ -93,6 +97,7 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool
 		later := sched && p.missing[laterProgram] == nil
 		p.switchesLater = p.switchesLater || later
 		p.userStacksLater = p.userStacksLater || later && slices.Contains(r.Stacks, rules.UserStack)
+		p.wakersNeeded = p.wakersNeeded || needsWakers(&r)
 		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
 		p.Timeouts = p.Timeouts || hasTimeout(&r)
 		p.progress = p.progress || slices.Contains(r.Stacks, rules.ProgressStacks)
@@ -153,6 +158,26 @@ func (p *Plan) lacks(r *rules.Rule) error {
 	return nil
 }
 
+// needsWakers reports whether a rule needs more of wake-ups than the scheduler's own account has: those
+// that have not been followed by a switch yet, or each that has.
+func needsWakers(r *rules.Rule) bool {
+	switch {
+	case r.Track != rules.Wakeup && r.Track != rules.OffCPU:
+		return slices.Contains(r.Stacks, rules.ProgressStacks)
+	case r.Histogram != nil || r.IsAdaptive():
+		return true
+	}
+	return r.Track == rules.Wakeup && hasTimeout(r)
+}
+
+// queuesTellWaits reports whether the kernel's run queues tell how long tasks wait: CONFIG_SCHED_INFO and
+// CONFIG_FAIR_GROUP_SCHED.
+func queuesTellWaits(kernel *btf.Spec) bool {
+	var task, entity *btf.Struct
+	return kernel.TypeByName("task_struct", &task) == nil && hasMember(task, "sched_info") &&
+		kernel.TypeByName("sched_entity", &entity) == nil && hasMember(entity, "cfs_rq")
+}
+
 // hasTimeout reports whether a rule fires for work that is still pending.
 func hasTimeout(r *rules.Rule) bool {
 	return r.Timeout > 0 || slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return o.Timeout > 0 })
@@ -173,6 +198,7 @@ func (p *Plan) Grow(q *Plan) *Plan {
 		{&n.wakerStacksAlways, p.wakerStacksAlways},
 		{&n.wakerStacksSlow, p.wakerStacksSlow},
 		{&n.softirqRaise, p.softirqRaise},
+		{&n.wakersNeeded, p.wakersNeeded},
 		{&n.Timeouts, p.Timeouts},
 		{&n.progress, p.progress},
 		{&n.chainUser, p.chainUser},
@@ -210,7 +236,8 @@ func (p *Plan) Covers(q *Plan) bool {
 	has := func(p, q bool) bool { return p || !q }
 	return has(p.allCalls, q.allCalls) && has(p.chainUser, q.chainUser) && has(p.Timeouts, q.Timeouts) && has(p.progress, q.progress) &&
 		has(p.userStacksLater, q.userStacksLater) && has(p.contextsLater(), q.contextsLater()) && has(p.wakerStacksAlways, q.wakerStacksAlways) &&
-		has(p.wakerStacksSlow || p.wakerStacksAlways, q.wakerStacksSlow) && has(p.softirqRaise, q.softirqRaise)
+		has(p.wakerStacksSlow || p.wakerStacksAlways, q.wakerStacksSlow) && has(p.softirqRaise, q.softirqRaise) &&
+		has(p.wakersNeeded, q.wakersNeeded)
 }
 
 // namesSwitches reports whether records go without the names of their threads.
@@ -236,6 +263,9 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 	}
 	if h.Program == "softirq_raise" {
 		return p.softirqRaise || p.Tracks[rules.Chain]
+	}
+	if p.wakersShed && slices.Contains(wakerHooks, h.Program) {
+		return false
 	}
 	if p.softirqsShed && (h.Program == "softirq_entry" || h.Program == "softirq_exit") {
 		return p.Tracks[rules.Chain]

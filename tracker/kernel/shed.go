@@ -21,6 +21,7 @@ type Shedding struct {
 	Groups     []string      // of the recorder
 	Tracks     []rules.Track // trackers none of whose rules fires
 	UserStacks bool
+	Wakers     bool // who wakes whom, unless a rule or the recorder needs it: the scheduler itself tells how long tasks wait
 	Softirqs   bool // the hooks of softirqs, unless chains need them: timers sample what runs
 	Histograms bool // all: adaptive thresholds stand still without them
 }
@@ -55,7 +56,10 @@ func (o *Objects) shedLocked() error {
 	if plan.softirqs() {
 		errs = append(errs, o.setUnhooked(plan))
 	}
-	errs = append(errs, o.attachMissing(plan))
+	if plan.wakersShed {
+		errs = append(errs, o.setWakersShed(plan))
+	}
+	errs = append(errs, o.attachMissing(plan), o.setWakersShed(plan))
 	detached, err := o.detachUnwanted(plan)
 	if detached {
 		time.Sleep(o.detachGrace())
@@ -72,6 +76,16 @@ func (o *Objects) setUnhooked(plan *Plan) error {
 		unhooked = 1
 	}
 	return o.Vars.SoftirqsUnhooked.Set(unhooked)
+}
+
+// setWakersShed tells the program at switches whether none are left at wake-ups. It must
+// know before they are gone, and until they are back.
+func (o *Objects) setWakersShed(plan *Plan) error {
+	var shed uint32
+	if plan.wakersShed {
+		shed = 1
+	}
+	return o.Vars.WakersShed.Set(shed)
 }
 
 // without is the plan less what is shed.
@@ -94,9 +108,18 @@ func (p *Plan) without(s *Shedding) *Plan {
 	if q.softirqsShed = s.Softirqs; s.Softirqs {
 		delete(q.Tracks, rules.Softirq)
 	}
+	q.wakersShed = s.Wakers && q.canShedWakers()
 	q.softirqRaise = p.softirqRaise && q.Tracks[rules.Softirq]
 	q.userStacksLater = p.userStacksLater && !s.UserStacks
 	return &q
+}
+
+// wakerHooks are those that only tell who wakes whom, and when.
+var wakerHooks = []string{"sched_waking", "sched_wakeup_new", "sched_migrate_task"}
+
+// canShedWakers reports whether how long tasks wait would be known without the hooks at wake-ups.
+func (p *Plan) canShedWakers() bool {
+	return p.queuesTellWaits && !p.wakersNeeded && !p.Groups["sched"] && !p.Tracks[rules.Chain] && (p.Tracks[rules.Wakeup] || p.Tracks[rules.OffCPU])
 }
 
 // keeps reports whether the program of h stays attached. What notes at its
@@ -296,6 +319,7 @@ type Served struct {
 	Groups  []string      // of the recorder
 	Tracks  []rules.Track // trackers that need it
 	Stacks  bool          // user stacks that follow later need it
+	Wakers  bool          // it does less, or nothing, while wakers are shed
 	Always  bool          // it is never shed
 }
 
@@ -320,6 +344,11 @@ func (o *Objects) Serves() []Served {
 		groups := h.Groups
 		if slices.Contains(kinds.RunHooks, h.Program) {
 			groups = append(slices.Clone(groups), "run")
+		}
+		if h.Program == "sched_switch" || slices.Contains(wakerHooks, h.Program) {
+			q := *o.Plan()
+			q.Groups = nil // without the recorder
+			s.Wakers = q.canShedWakers()
 		}
 		for _, g := range groups {
 			if o.Plan().Groups[g] {
