@@ -469,7 +469,9 @@ type CpuState struct {
 	Span           SpanLosses
 	Waits          WaitStacks
 	Runs           RunStacks
+	_              [7]uint64
 	Percpu         uint64
+	Contended      uint64
 	Spins          [2]Spin
 	Delays         [32]uint64
 	Segments       [256]RunSegment

@@ -74,7 +74,9 @@ struct cpu_state {
 	struct span_losses span;
 	struct wait_stacks waits;
 	struct run_stacks runs;
+	__u64 _pad[7];
 	__u64 percpu;	      /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
+	__u64 contended;      /* waits for locks of the kernel that have begun */
 	struct spin spins[2]; /* in a task or an interrupt, and in an interrupt on top of that */
 	__u64 delays[STAGED]; /* of wakeup and offcpu, which their histograms do not have yet: ns << 1 | tracker */
 	struct run_segment segments[RUN_HISTORY];

@@ -36,15 +36,11 @@ static __always_inline bool lock_spins(u32 flags)
 }
 
 /* Nobody else runs here until it ends: what another task, or this lock, has left was not seen to end. */
-static __always_inline void spin_begins(u64 lock, u32 flags)
+static __always_inline void spin_begins(struct cpu_state *me, u64 lock, u32 flags)
 {
-	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
 	u32 tid = bpf_get_current_task_btf()->pid;
-	struct spin *spin;
+	struct spin *spin = &me->spins[0];
 
-	if (!me)
-		return;
-	spin = &me->spins[0];
 	if (spin->start_ns && spin->lock != lock && spin->tid == tid)
 		spin = &me->spins[1]; /* in an interrupt */
 	spin->start_ns = 0;
@@ -94,11 +90,15 @@ static __always_inline bool spin_ends(void *ctx, u64 lock)
 
 static __always_inline int record_contention_begin(void *ctx, void *lock, u32 flags)
 {
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
 	struct record r;
 	u64 owner;
 
+	if (!me)
+		return 0;
+	me->contended++;
 	if (lock_spins(flags)) {
-		spin_begins((u64)lock, flags);
+		spin_begins(me, (u64)lock, flags);
 		return 0;
 	}
 	record_init(&r, REC_LOCK_BEGIN);

@@ -25,7 +25,9 @@ const (
 	Wakers     Kind = "wakers"      // who wakes whom: the scheduler itself tells how long tasks wait
 	Rule       Kind = "rule"
 
-	SoftirqHooks Kind = "softirq hooks" // a Gate sheds them, no Controller
+	// Gates shed them, no Controller.
+	SoftirqHooks Kind = "softirq hooks"
+	LockHooks    Kind = "lock hooks" // of contended locks of the kernel
 )
 
 // Part is what is shed in one step. Name is that of the group or rule, else empty.

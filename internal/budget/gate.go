@@ -5,10 +5,14 @@ import (
 	"time"
 )
 
-// Gate decides whether the hooks of softirqs are attached. A machine full of packets
-// has a softirq or two for each, which the Controller would notice late: its windows
-// are for what is dear by itself. It is not safe for concurrent use.
+// Gate decides whether hooks are attached that some services pass all the time: those of
+// softirqs, of which a machine full of packets has one or two for each, and those of contended
+// locks. The Controller would notice late: its windows are for what is dear by itself. It is not
+// safe for concurrent use.
 type Gate struct {
+	// Kind is what is shed while it is closed.
+	Kind Kind
+
 	// Limit is what the hooks may cost, as a share of the time of all CPUs, and ten
 	// times that as a share of one CPU; 0: they are always attached.
 	Limit float64
@@ -34,7 +38,7 @@ const (
 )
 
 // Step takes what the hooks cost since the last step, or would have if they are not
-// attached, in CPU seconds for each CPU. It reports whether to attach or detach them
+// attached, in CPU seconds for each CPU; 0 where nobody knows, so that they are tried again. It reports whether to attach or detach them
 // (see Closed).
 func (g *Gate) Step(at time.Duration, costs []float64) (changed bool) {
 	took := at - g.last
@@ -100,15 +104,28 @@ func (g *Gate) Share() float64 { return g.share }
 
 // Shed is the part that is shed while the gate is closed.
 func (g *Gate) Shed() Shed {
-	return Shed{Part: Part{Kind: SoftirqHooks}, Since: g.since, Wait: g.wait, Times: g.times}
+	return Shed{Part: Part{Kind: g.Kind}, Since: g.since, Wait: g.wait, Times: g.times}
 }
 
-// ofSoftirqs reports whether it is one of the programs that a Gate is for.
-func (p *Program) ofSoftirqs() bool { return strings.HasPrefix(p.Name, "softirq_") }
+// hooks are what the gates attach and detach, by how their programs' names begin.
+var hooks = map[Kind]string{SoftirqHooks: "softirq_", LockHooks: "contention_"}
 
-// Needed reports whether rules need the hooks of softirqs for what others do: those
-// of chains. To detach them would save nothing.
-func Needed(rules []RuleInfo) bool {
+// behind is the gate that a program is behind; empty: none.
+func (p *Program) behind() Kind {
+	for kind, begin := range hooks {
+		if strings.HasPrefix(p.Name, begin) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// Needed reports whether rules need the hooks of a gate for what others do: those
+// of chains, those of softirqs. To detach them would save nothing.
+func Needed(gate Kind, rules []RuleInfo) bool {
+	if gate != SoftirqHooks {
+		return false
+	}
 	for i := range rules {
 		if rules[i].Track == "chain" {
 			return true
@@ -117,12 +134,17 @@ func Needed(rules []RuleInfo) bool {
 	return false
 }
 
-// SoftirqPrice is the price of one softirq with these programs attached, in nanoseconds.
-func (m *Meter) SoftirqPrice(programs []Program) (ns float64) {
+// HookPrice is the price of one event with the programs of a gate attached, in nanoseconds: of a
+// softirq, or of a wait for a lock.
+func (m *Meter) HookPrice(gate Kind, programs []Program) (ns float64) {
 	for i := range programs {
-		if p := &programs[i]; p.ofSoftirqs() {
+		if p := &programs[i]; p.behind() == gate {
 			k := m.price(p)
-			ns += k.total() * k.per
+			if gate == SoftirqHooks {
+				ns += k.total() * k.per
+			} else {
+				ns += k.total()
+			}
 		}
 	}
 	return ns

@@ -100,6 +100,23 @@ func TestGateJumps(t *testing.T) {
 	assert.Check(t, is.Len(off.log, 0), "no limit")
 }
 
+// TestGateBlind: where nobody counts what hooks would cost, they are tried again, each time after a
+// longer wait while it was in vain.
+func TestGateBlind(t *testing.T) {
+	g := gated{gate: Gate{Limit: 0.001}}
+	for range 8 {
+		g.run(2*time.Second, quarter, 20_000, 20_000)
+		assert.Assert(t, g.gate.Closed())
+		for g.gate.Closed() {
+			g.run(time.Second, time.Second, 0, 0)
+		}
+	}
+	for i, wait := 0, calm; i < 16; i, wait = i+2, min(2*wait, maxCalm) {
+		took := g.log[i+1] - g.log[i]
+		assert.Check(t, took >= wait && took < wait+5*time.Second, "%d: closed for %s, want %s", i, took, wait)
+	}
+}
+
 // TestGatedCost: what a gate has detached costs nothing, and divides nothing.
 func TestGatedCost(t *testing.T) {
 	w := newWorld(t, 2, 0.01)
@@ -107,13 +124,13 @@ func TestGatedCost(t *testing.T) {
 	w.load = func(time.Duration) float64 { return 1 }
 	w.run(time.Minute)
 	for i := range w.meter.last.Programs {
-		if p := &w.meter.last.Programs[i]; p.ofSoftirqs() {
+		if p := &w.meter.last.Programs[i]; p.behind() == SoftirqHooks {
 			p.Tracks = []string{"softirq"}
 		}
 	}
 	closed := func(p Part) bool { return p.Kind == SoftirqHooks }
 	open, shut := w.meter.Sample(func(Part) bool { return false }), w.meter.Sample(closed)
-	saved := busy[Softirqs] * 2 * w.meter.SoftirqPrice(w.meter.last.Programs) / 1e9
+	saved := busy[Softirqs] * 2 * w.meter.HookPrice(SoftirqHooks, w.meter.last.Programs) / 1e9
 	assert.Check(t, saved > 0)
 	assert.Check(t, near(open.Total-shut.Total, saved), "saved %g, want %g", open.Total-shut.Total, saved)
 	for _, k := range shut.Parts {

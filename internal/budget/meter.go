@@ -264,7 +264,8 @@ func newView(m *Meter, r *Reading, shed func(Part) bool) *view {
 			wakersShed: shed(Part{Kind: Wakers}),
 			stacks:     p.Stacks && !shed(Part{Kind: UserStacks}),
 		}
-		u.gated = p.ofSoftirqs() && shed(Part{Kind: SoftirqHooks}) && !Needed(r.Rules)
+		gate := p.behind()
+		u.gated = gate != "" && shed(Part{Kind: gate}) && !Needed(gate, r.Rules)
 		for _, rule := range r.Rules {
 			if !u.gated && slices.Contains(p.Tracks, rule.Track) && !shed(Part{Rule, rule.Name}) {
 				u.tracks++

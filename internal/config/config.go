@@ -185,6 +185,7 @@ type Containers struct {
 type Budget struct {
 	CPU      float64 // share of the time of all CPUs; 0: no limit
 	Softirqs float64 // the same, of the hooks of softirqs
+	Locks    float64 // and of those of contended locks of the kernel
 	Memory   int64   // bytes; 0: no limit; budget.AutoMemory: what budget.MemoryLimit says
 }
 

@@ -78,7 +78,7 @@ func TestDefaults(t *testing.T) {
 				"app.kubernetes.io/version", "app", "k8s-app", "com.docker.compose.project", "com.docker.compose.service",
 			},
 		},
-		Budget: Budget{CPU: 0.01, Softirqs: 0.001, Memory: budget.AutoMemory},
+		Budget: Budget{CPU: 0.01, Softirqs: 0.001, Locks: 0.001, Memory: budget.AutoMemory},
 		Upload: Upload{
 			KnownHosts: "/etc/ssh/ssh_known_hosts", S3: UploadS3{Endpoint: "https://s3.amazonaws.com"},
 			Spool: "/var/lib/tailcam/spool", Quota: 1 << 30, Age: 7 * 24 * time.Hour, // Redact nil: off
@@ -226,7 +226,7 @@ func TestBadFile(t *testing.T) {
 			"\nf:1:63: actions.queue has the wrong type; allowed: an integer from 1 to 10000"},
 		{"capacity: {initial: {tasks: 1000, block: 32}}", `f:1:29: capacity.initial.tasks "1000" is not a power of two; allowed: a power of two from 64 to 4194304` +
 			"\n" + `f:1:42: capacity.initial.block "32" is too small; allowed: a power of two from 64 to 4194304`},
-		{"budget: off", "f:1:9: budget is not a mapping; allowed: a mapping with cpu, softirqs, memory"},
+		{"budget: off", "f:1:9: budget is not a mapping; allowed: a mapping with cpu, softirqs, locks, memory"},
 		{"budget: {cpu: 1}", `f:1:15: budget.cpu "1" has no %; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
 		{"budget: {cpu: 0.001%}", `f:1:15: budget.cpu "0.001%" is too small; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
 		{"budget: {cpu: 101%}", `f:1:15: budget.cpu "101%" is too large; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
@@ -283,21 +283,21 @@ func TestBadFile(t *testing.T) {
 // TestBudget: shares of all CPUs, and the ways to have no budget.
 func TestBudget(t *testing.T) {
 	for yaml, want := range map[string]Budget{
-		"{cpu: 2.5%}":                            {CPU: 0.025, Softirqs: 0.001, Memory: budget.AutoMemory},
-		"{cpu: '100 %'}":                         {CPU: 1, Softirqs: 0.001, Memory: budget.AutoMemory},
-		"{cpu: off, softirqs: off, memory: off}": {},
-		"{cpu: 0, softirqs: 0, memory: 0}":       {},
-		"{memory: 1GiB, softirqs: 1%}":           {CPU: 0.01, Softirqs: 0.01, Memory: 1 << 30},
-		"{memory: auto}":                         {CPU: 0.01, Softirqs: 0.001, Memory: budget.AutoMemory},
+		"{cpu: 2.5%}":    {CPU: 0.025, Softirqs: 0.001, Locks: 0.001, Memory: budget.AutoMemory},
+		"{cpu: '100 %'}": {CPU: 1, Softirqs: 0.001, Locks: 0.001, Memory: budget.AutoMemory},
+		"{cpu: off, softirqs: off, locks: off, memory: off}": {},
+		"{cpu: 0, softirqs: 0, locks: 0, memory: 0}":         {},
+		"{memory: 1GiB, softirqs: 1%}":                       {CPU: 0.01, Softirqs: 0.01, Locks: 0.001, Memory: 1 << 30},
+		"{memory: auto}":                                     {CPU: 0.01, Softirqs: 0.001, Locks: 0.001, Memory: budget.AutoMemory},
 	} {
 		write(t, "budget: "+yaml)
 		got, err := load(t, "f")
 		assert.NilError(t, err)
 		assert.Check(t, is.Equal(want, got.Budget), "%s", yaml)
 	}
-	got, err := load(t, "f", "--budget-cpu", "off", "--budget-softirqs", "0.5%", "--budget-memory", "128MiB")
+	got, err := load(t, "f", "--budget-cpu", "off", "--budget-softirqs", "0.5%", "--budget-locks", "0.2%", "--budget-memory", "128MiB")
 	assert.NilError(t, err)
-	assert.Check(t, is.Equal(Budget{Softirqs: 0.005, Memory: 128 << 20}, got.Budget))
+	assert.Check(t, is.Equal(Budget{Softirqs: 0.005, Locks: 0.002, Memory: 128 << 20}, got.Budget))
 }
 
 // TestBadSources: file, environment and flags are all told of at once, also

@@ -152,6 +152,8 @@ func keys() []key {
 			0.0001, 1, func(c *Config) *float64 { return &c.Budget.CPU }),
 		percentage("budget.softirqs", "0.1%", "`share` that the hooks of softirqs may use; off: no limit of their own",
 			0.0001, 1, func(c *Config) *float64 { return &c.Budget.Softirqs }),
+		percentage("budget.locks", "0.1%", "`share` that the hooks of contended locks of the kernel may use; off: no limit of their own",
+			0.0001, 1, func(c *Config) *float64 { return &c.Budget.Locks }),
 		orAuto(orOff(byteCount("budget.memory", "auto", "`size` of the memory that tailcam may use; auto: 256MiB, or more if the recorder needs it; off: no limit",
 			64<<20, 1<<40, func(c *Config) *int64 { return &c.Budget.Memory })), func(c *Config) { c.Budget.Memory = budget.AutoMemory }),
 		unset(text("metrics.listen", "", "`address` to serve Prometheus metrics on; empty: none",

@@ -33,7 +33,7 @@ const priceSample = 200 * time.Millisecond
 type cost struct {
 	mu                sync.Mutex
 	controller        budget.Controller
-	gate              budget.Gate
+	softirqs, locks   budget.Gate
 	meter             *budget.Meter
 	sample            *budget.Sample // of the last window; nil: none yet
 	over              bool           // nothing is left to shed
@@ -63,7 +63,8 @@ type interval struct {
 const maxIntervals = 256
 
 func (c *cost) isShed(p budget.Part) bool {
-	return c.controller.IsShed(p) || p.Kind == budget.SoftirqHooks && c.gate.Closed()
+	behind := func(g *budget.Gate) bool { return g.Kind == p.Kind && g.Closed() }
+	return c.controller.IsShed(p) || slices.ContainsFunc(c.gates(), behind)
 }
 
 // noteShed and noteReturn keep when a part was shed. They require c.mu.
@@ -121,7 +122,8 @@ func (c *cost) heldRules() (names []string) {
 func (d *daemon) openBudget() error {
 	c := &d.cost
 	c.controller.CPU = d.cfg.Budget.CPU
-	c.gate.Limit = d.cfg.Budget.Softirqs
+	c.softirqs.Kind, c.softirqs.Limit = budget.SoftirqHooks, d.cfg.Budget.Softirqs
+	c.locks.Kind, c.locks.Limit = budget.LockHooks, d.cfg.Budget.Locks
 	c.meter = budget.NewMeter(true)
 	d.limitHeap(d.cfg.Budget.Memory)
 	return nil
@@ -258,7 +260,7 @@ func (d *daemon) rest() error {
 	if c.meter == nil {
 		return nil // rules may be replaced before there is a budget
 	}
-	s := tracker.Shedding{Softirqs: c.gateClosed()}
+	s := tracker.Shedding{Softirqs: c.closed(&c.softirqs), Locks: c.closed(&c.locks)}
 	adaptive := false
 	active, shedRules := map[rules.Track]bool{}, map[rules.Track]bool{}
 	d.mu.Lock()
@@ -288,10 +290,11 @@ func (d *daemon) rest() error {
 	}
 	c.mu.Unlock()
 	d.mu.Unlock()
-	if len(list) == 0 && !s.Softirqs && !c.less {
+	less := len(list) > 0 || s.Softirqs || s.Locks
+	if !less && !c.less {
 		return nil
 	}
-	c.less = len(list) > 0 || s.Softirqs
+	c.less = less
 	s.Histograms = s.Histograms && !adaptive // they follow the histograms
 	for _, t := range d.kernel.Trackers() {
 		if shedRules[t] && !active[t] {

@@ -50,8 +50,10 @@ func (d *daemon) costStatus() *api.CostStatus {
 		s.Parts = append(s.Parts, api.CostPart{Part: k.Part.String(), CPU: k.CPU / all, Shed: c.isShed(k.Part)})
 	}
 	sheds := c.controller.Shedding()
-	if c.gate.Closed() {
-		sheds = append(sheds, c.gate.Shed())
+	for _, g := range c.gates() {
+		if g.Closed() {
+			sheds = append(sheds, g.Shed())
+		}
 	}
 	for _, shed := range sheds {
 		info := api.ShedInfo{
@@ -106,8 +108,10 @@ func (c *cost) shedParts() (names []string) {
 	for _, shed := range c.controller.Shedding() {
 		names = append(names, shed.Part.String())
 	}
-	if c.gate.Closed() {
-		names = append(names, c.gate.Shed().Part.String())
+	for _, g := range c.gates() {
+		if g.Closed() {
+			names = append(names, g.Shed().Part.String())
+		}
 	}
 	return names
 }

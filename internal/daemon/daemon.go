@@ -426,6 +426,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("end expired runtime settings", d.expire)
 	stage("keep the budget", d.keepBudget)
 	stage("watch softirqs", d.watchSoftirqs)
+	stage("watch locks", d.watchLocks)
 	stage("follow containers", d.followContainers)
 	stage("find contexts of threads", d.findContexts)
 	stage("reload", d.reloadOnHangup)

@@ -15,7 +15,7 @@ import (
 func (d *daemon) setBudget(c *config.Config) error {
 	cost := &d.cost
 	cost.mu.Lock()
-	cost.controller.CPU, cost.gate.Limit = c.Budget.CPU, c.Budget.Softirqs
+	cost.controller.CPU, cost.softirqs.Limit, cost.locks.Limit = c.Budget.CPU, c.Budget.Softirqs, c.Budget.Locks
 	cost.mu.Unlock()
 	d.limitHeap(c.Budget.Memory)
 	return nil

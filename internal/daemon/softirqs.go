@@ -3,134 +3,40 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"strconv"
-	"time"
 
-	"go.uber.org/zap"
-
-	"github.com/tailcam/tailcam/internal/budget"
-	"github.com/tailcam/tailcam/internal/guard"
-	"github.com/tailcam/tailcam/internal/linux"
-	"github.com/tailcam/tailcam/internal/pulse"
 	"github.com/tailcam/tailcam/rules"
-)
-
-// Softirqs are counted so often, less often while they have no hooks, and never for
-// more than a thousandth of one CPU.
-const (
-	softirqInterval = 250 * time.Millisecond
-	softirqIdle     = pulse.Calm
-	softirqShare    = 1000
 )
 
 // watchSoftirqs attaches the hooks of softirqs while these are few enough to be cheap.
 func (d *daemon) watchSoftirqs(ctx context.Context) error {
-	c := &d.cost
 	if !d.kernel.SamplesSoftirqs() {
 		d.log.Info("the hooks of softirqs stay attached: this kernel tells of softirqs in no other way")
 		return nil
 	}
-	var last []uint64
-	for wait := time.Millisecond; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-pulse.After(wait):
-		}
-		start := time.Now()
-		if c.gateIdle() {
-			wait, last = softirqIdle, nil
-			continue
-		}
-		err := d.survive(guard.Housekeeping, func() error {
-			now, err := readSoftirqs()
-			if err == nil && len(now) == len(last) {
-				err = d.stepGate(now, last)
-			}
-			last = now
-			return err
-		})
-		if err != nil && ctx.Err() == nil {
-			d.log.Warn("watch softirqs", zap.Error(err))
-		}
-		wait = softirqInterval
-		if c.gateClosed() {
-			wait = softirqIdle
-		}
-		if due := softirqShare * time.Since(start); due > wait {
-			step := softirqInterval
-			if due > time.Second {
-				step = time.Second
-			}
-			wait = (due + step - 1).Truncate(step) // when others look as well
-		}
-	}
+	d.watchGate(ctx, &gated{
+		gate: &d.cost.softirqs, hooks: "the hooks of softirqs", key: "budget.softirqs", count: readSoftirqs,
+		many: "too many softirqs for hooks: from here on they are sampled",
+		few:  "few softirqs: their hooks are attached again",
+	})
+	return nil
 }
 
-func (c *cost) gateClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gate.Closed()
-}
-
-// gateIdle reports whether there is no limit, and nothing to undo.
-func (c *cost) gateIdle() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gate.Limit <= 0 && !c.gate.Closed()
-}
-
-// stepGate opens or closes the gate of softirqs, given how many there have been, by CPU.
-func (d *daemon) stepGate(now, last []uint64) error {
-	c := &d.cost
-	programs, inactive := d.programUses(), d.kernel.Inactive()
-	d.mu.Lock()
-	needed := budget.Needed(d.pricedRules(inactive))
-	d.mu.Unlock()
-	c.mu.Lock()
-	price := c.meter.SoftirqPrice(programs) / 1e9
-	if needed {
-		price = 0 // to detach them would save nothing
-	}
-	var costs []float64
-	for i := range now {
-		if now[i] > 0 { // others may come, but have not
-			costs = append(costs, float64(now[i]-min(last[i], now[i]))*price)
-		}
-	}
-	changed := c.gate.Step(time.Since(d.start), costs)
-	closed, share := c.gate.Closed(), c.gate.Share()
-	part, at := c.gate.Shed().Part, linux.Monotonic()
-	if changed && closed {
-		why := fmt.Sprintf("the hooks of softirqs cost %s of all CPUs or ten times that of one, budget.softirqs is %s",
-			percent(share), percent(c.gate.Limit))
-		c.noteShed(part, at, why)
-		c.steps++
-	} else if changed {
-		c.noteReturn(part, at)
-		c.returns++
-	}
-	c.mu.Unlock()
-	if !changed {
-		return nil
-	}
-	d.change.Lock()
-	err := d.rest()
-	d.change.Unlock()
-	fields := []zap.Field{zap.String("cpu", percent(share)), zap.String("limit", percent(d.now.Load().Budget.Softirqs))}
-	if closed {
-		d.log.Info("too many softirqs for hooks: from here on they are sampled", fields...)
-	} else {
-		d.log.Info("few softirqs: their hooks are attached again", fields...)
-	}
-	return err
+// watchLocks attaches the hooks of contended locks while these are few enough to be cheap. Without
+// hooks nobody counts them: they are attached again after a while, to see.
+func (d *daemon) watchLocks(ctx context.Context) error {
+	d.watchGate(ctx, &gated{
+		gate: &d.cost.locks, hooks: "the hooks of contended locks", key: "budget.locks", count: d.kernel.Contended,
+		many: "too many contended locks of the kernel for hooks: from here on they are not recorded",
+		few:  "the hooks of contended locks are attached again, to see how many there are",
+	})
+	return nil
 }
 
 // gatedRules lists the rules that cannot fire without the hooks of softirqs. Requires c.mu.
 func (c *cost) gatedRules(list []rules.Rule) (names []string) {
-	if !c.gate.Closed() {
+	if !c.softirqs.Closed() {
 		return nil
 	}
 	for i := range list {

@@ -41,7 +41,7 @@ func watch(t *testing.T, rules string, flags ...string) *camera {
 	file := filepath.Join(dir, "rules.yaml")
 	assert.NilError(t, os.WriteFile(file, []byte(rules), 0o600))
 	c := &camera{snaps: filepath.Join(dir, "snaps"), socket: filepath.Join(dir, "s.sock"), done: make(chan struct{}), stolen: provoke.Stolen(t)}
-	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--budget-cpu", "100%", "--budget-softirqs", "off",
+	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--budget-cpu", "100%", "--budget-softirqs", "off", "--budget-locks", "off",
 		"--socket-path", c.socket,
 		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
 	c.cmd.Args = append(c.cmd.Args, flags...)

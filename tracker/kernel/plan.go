@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -28,6 +29,7 @@ type Plan struct {
 	wakerStacksSlow   bool // an offcpu rule wants waker stacks
 	softirqRaise      bool // a softirq rule wants how long they wait to run
 	wakersNeeded      bool // a rule that tells of waits cannot do without who wakes whom
+	locksShed         bool // no program runs at contended locks, for now
 	wakersShed        bool // no program runs at wake-ups, for now
 	queuesTellWaits   bool // the kernel's run queues tell how long tasks wait
 	softirqsShed      bool // only chains have their hooks, for now
@@ -263,6 +265,9 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 	}
 	if h.Program == "softirq_raise" {
 		return p.softirqRaise || p.Tracks[rules.Chain]
+	}
+	if p.locksShed && strings.HasPrefix(h.Program, "contention_") {
+		return false
 	}
 	if p.wakersShed && slices.Contains(wakerHooks, h.Program) {
 		return false

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,6 +24,7 @@ type Shedding struct {
 	UserStacks bool
 	Wakers     bool // who wakes whom, unless a rule or the recorder needs it: the scheduler itself tells how long tasks wait
 	Softirqs   bool // the hooks of softirqs, unless chains need them: timers sample what runs
+	Locks      bool // the hooks of contended locks
 	Histograms bool // all: adaptive thresholds stand still without them
 }
 
@@ -63,7 +65,7 @@ func (o *Objects) shedLocked() error {
 	detached, err := o.detachUnwanted(plan)
 	if detached {
 		time.Sleep(o.detachGrace())
-		err = errors.Join(err, o.clearTables(plan), o.leaveInterrupts())
+		err = errors.Join(err, o.clearTables(plan), o.leaveNotes())
 	}
 	return errors.Join(append(errs, err, o.setUnhooked(plan))...)
 }
@@ -109,6 +111,7 @@ func (p *Plan) without(s *Shedding) *Plan {
 		delete(q.Tracks, rules.Softirq)
 	}
 	q.wakersShed = s.Wakers && q.canShedWakers()
+	q.locksShed = s.Locks
 	q.softirqRaise = p.softirqRaise && q.Tracks[rules.Softirq]
 	q.userStacksLater = p.userStacksLater && !s.UserStacks
 	return &q
@@ -249,9 +252,9 @@ func clearArray(m *ebpf.Map) error {
 	return nil
 }
 
-// leaveInterrupts clears the notes of CPUs that are in an interrupt whose exit
-// was detached before it came. Under o.links.mu.
-func (o *Objects) leaveInterrupts() error {
+// leaveNotes clears the notes of CPUs that are in an interrupt, or spin for a lock,
+// whose end was detached before it came. Under o.links.mu.
+func (o *Objects) leaveNotes() error {
 	memory, err := o.Maps().Cpus.Memory()
 	if err != nil {
 		return err
@@ -261,6 +264,12 @@ func (o *Objects) leaveInterrupts() error {
 	if o.links.shed["hrtimer_expire_exit"] {
 		for cpu := range int(o.Maps().Cpus.MaxEntries()) {
 			_, err := memory.WriteAt(make([]byte, 4), int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.InHrtimer))))
+			errs = append(errs, err)
+		}
+	}
+	if o.links.shed["contention_end"] {
+		for cpu := range int(o.Maps().Cpus.MaxEntries()) {
+			_, err := memory.WriteAt(make([]byte, unsafe.Sizeof(s.Spins)), int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.Spins))))
 			errs = append(errs, err)
 		}
 	}
@@ -311,6 +320,23 @@ func membersOf(m *ebpf.MapSpec, names ...string) ([]field, error) {
 		list = append(list, field{int(value.Members[i].Offset.Bytes()), size})
 	}
 	return list, nil
+}
+
+// Contended counts the waits for locks of the kernel that hooks have seen begin, by CPU.
+func (o *Objects) Contended() ([]uint64, error) {
+	memory, err := o.Maps().Cpus.Memory()
+	if err != nil {
+		return nil, err
+	}
+	var s abi.CpuState
+	counts, b := make([]uint64, o.Maps().Cpus.MaxEntries()), make([]byte, unsafe.Sizeof(s.Contended))
+	for cpu := range counts {
+		if _, err := memory.ReadAt(b, int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.Contended)))); err != nil {
+			return nil, err
+		}
+		counts[cpu] = binary.NativeEndian.Uint64(b)
+	}
+	return counts, nil
 }
 
 // Served says what a loaded program is for.

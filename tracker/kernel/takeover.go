@@ -449,7 +449,7 @@ func (o *Objects) forgetUnseen(seen *Plan, missing bool) error {
 	}
 	err := o.clearTables(seen)
 	if missing {
-		err = errors.Join(err, o.leaveInterrupts())
+		err = errors.Join(err, o.leaveNotes())
 	}
 	return err
 }

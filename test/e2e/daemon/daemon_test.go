@@ -54,7 +54,7 @@ func homeBelow(t *testing.T, base, rules string) *home {
 func (h *home) command(args ...string) []string {
 	return append([]string{
 		built.tailcam, "run", "--rules", h.rules, "--socket-path", h.socket,
-		"--snapshots-dir", h.snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%", "--budget-softirqs", "off",
+		"--snapshots-dir", h.snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%", "--budget-softirqs", "off", "--budget-locks", "off",
 		"--recorder-cover", "0s", "--otlp-spool", filepath.Join(h.dir, "otlp"),
 	}, args...)
 }

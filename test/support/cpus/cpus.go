@@ -5,6 +5,7 @@ package cpus
 import (
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,4 +129,24 @@ func Packets(t *testing.T) (send func()) {
 		_, err := conn.Write([]byte("x"))
 		assert.Check(t, err)
 	}
+}
+
+// Contend has two threads write and read the table of processes at once; begins is called in each,
+// with its id.
+func Contend(t *testing.T, begins func(tid int)) {
+	t.Helper()
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			begins(unix.Gettid())
+			for range 20_000 {
+				_ = unix.Setpgid(0, 0) // writes, also if it must not change anything
+				_, err := unix.Getpriority(unix.PRIO_PGRP, 0)
+				assert.Check(t, err)
+			}
+		})
+	}
+	all.Wait()
 }

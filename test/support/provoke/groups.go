@@ -15,6 +15,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
 // body makes a condition on the body of an event of one type.
@@ -129,8 +130,7 @@ func Locks(t *testing.T, history *History) {
 	})
 }
 
-// Spins proves that a CPU that spins for a lock of the kernel is in group lock, if it spins for 2 us:
-// of threads that write and read the table of processes.
+// Spins proves that a CPU that spins for a lock of the kernel is in group lock, if it spins for 2 us.
 func Spins(t *testing.T, history *History) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("needs two CPUs")
@@ -138,22 +138,7 @@ func Spins(t *testing.T, history *History) {
 	history = history.with(t)
 	var mine sync.Map
 	begun := map[int]trace.Event{} // by thread
-	history.Until(func() {
-		var all sync.WaitGroup
-		for range 2 {
-			all.Go(func() {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				mine.Store(unix.Gettid(), true)
-				for range 20_000 {
-					_ = unix.Setpgid(0, 0) // writes, also if it must not change anything
-					_, err := unix.Getpriority(unix.PRIO_PGRP, 0)
-					assert.Check(t, err)
-				}
-			})
-		}
-		all.Wait()
-	}, map[string]func(trace.Event) bool{
+	history.Until(func() { cpus.Contend(t, func(tid int) { mine.Store(tid, true) }) }, map[string]func(trace.Event) bool{
 		"a CPU that spins": func(ev trace.Event) bool {
 			l, ok := ev.Body.(trace.Lock)
 			if _, of := mine.Load(ev.TID); !ok || !of {

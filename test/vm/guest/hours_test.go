@@ -37,7 +37,7 @@ func TestHours(t *testing.T) {
 	needIdle(t)
 	assert.NilError(t, loopbackUp())
 	const minutes = 6 * 60
-	d := startDaemon(t, "rules:"+hoursRules, "--rules", "../../../configs/rules.d", "--budget-softirqs", "off", "--snapshots-keep-count", "20",
+	d := startDaemon(t, "rules:"+hoursRules, "--rules", "../../../configs/rules.d", "--budget-softirqs", "off", "--budget-locks", "off", "--snapshots-keep-count", "20",
 		"--metrics-listen", hoursMetrics)
 	injected := map[string]int{}
 	round := func(rule string, uid, n, threads int) {

@@ -35,7 +35,7 @@ func TestIdle(t *testing.T) {
 	socket, snaps := filepath.Join(dir, "s.sock"), filepath.Join(dir, "snaps")
 	env := []string{"PATH=/bin"} // tailcam takes TAILCAM_GUEST for a key of its configuration
 	daemon := exec.Command("/bin/tailcam", "run", "--rules", "../../../configs/rules.d",
-		"--socket-path", socket, "--snapshots-dir", snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%", "--budget-softirqs", "off") // emulated CPUs are slow
+		"--socket-path", socket, "--snapshots-dir", snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%", "--budget-softirqs", "off", "--budget-locks", "off") // emulated CPUs are slow
 	var log bytes.Buffer
 	daemon.Stdout, daemon.Stderr, daemon.Env = &log, &log, env
 	assert.NilError(t, daemon.Start())

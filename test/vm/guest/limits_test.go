@@ -303,7 +303,7 @@ func watchHeld(t *testing.T) (snaps string) {
 		rule("disk", "offcpu", "15ms", heldComm+"loop"), rule("linear", "offcpu", "15ms", heldComm+"linear"),
 		rule("crypt", "offcpu", "15ms", heldComm+"crypt"), rule("raid", "offcpu", "15ms", heldComm+"raid?"),
 	}
-	return startDaemon(t, "rules: ["+strings.Join(rules, ", ")+"]", "--budget-softirqs", "off", "--recorder-size", "8MiB").snaps
+	return startDaemon(t, "rules: ["+strings.Join(rules, ", ")+"]", "--budget-softirqs", "off", "--budget-locks", "off", "--recorder-size", "8MiB").snaps
 }
 
 // enough is how many latencies of a kind are taken, of which the longest counts: short ones are
