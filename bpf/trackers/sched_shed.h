@@ -37,8 +37,9 @@ static __always_inline void shed_switch_out(struct task_struct *prev, u32 tid, b
 	sched_switch_out(prev, tid, preempt, prev_state, cpu, me, bpf_ktime_get_ns());
 }
 
-/* next has waited for long, as the scheduler says, or slept as a rule has it: few do, so this is a function of its own. */
-static __noinline int shed_waited(struct task_struct *next, struct task_slot *slot, struct cpu_state *me, u64 delay)
+/* next has waited for long, as the scheduler says, or slept as a rule has it. */
+static __always_inline void shed_waited(struct task_struct *next, struct task_slot *slot, struct cpu_state *me,
+					u64 delay)
 {
 	struct sched_wait w = {.now = bpf_ktime_get_ns()};
 	u32 tid = next->pid, cpu = bpf_get_smp_processor_id();
@@ -48,7 +49,7 @@ static __noinline int shed_waited(struct task_struct *next, struct task_slot *sl
 	if (!slot)
 		slot = task_claim(tid, TRACK_WAKEUP, me);
 	if (!slot)
-		return 0;
+		return;
 	off = slot->off_ns;
 	if ((s64)delay < 0)
 		delay = 0; /* the clock was read before that of another CPU */
@@ -65,7 +66,6 @@ static __noinline int shed_waited(struct task_struct *next, struct task_slot *sl
 			sched_outlier(next, slot, TRACK_OFFCPU, me, &w);
 	}
 	task_clear(slot);
-	return 0;
 }
 
 /* next gets the CPU. */

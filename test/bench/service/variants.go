@@ -82,7 +82,10 @@ var peers = []variant{
 
 // settled is how long a load runs before tailcam has shed what it sheds for it:
 // after two windows of ten seconds above the budget, and in further steps.
-const settled = 45 * time.Second
+const settled = 75 * time.Second
+
+// limited reports whether it is a tailcam with a budget.
+func (v *variant) limited() bool { return v.ours && v.warm == settled }
 
 // firstRun has a load run once before it is measured under a tailcam that is seconds old:
 // it then has read the symbols of the load's programs. Further runs are those of calm.
