@@ -77,7 +77,8 @@ static __always_inline void shed_switch_in(struct task_struct *next, u32 tid, st
 	if (!tid)
 		return;
 	delay = queued_for(next);
-	me->seen[TRACK_WAKEUP]++;
+	if (track_wakeup && delay)
+		me->seen[TRACK_WAKEUP]++;
 	slot = task_find(tid);
 	if ((slot && slot->off_ns) || (track_wakeup && (s64)delay >= (s64)floor_wakeup[!!(next->flags & PF_KTHREAD)]))
 		shed_waited(next, slot, me, delay);

@@ -83,7 +83,7 @@ func (m *Meter) price(p *Program) *price {
 	if !ok {
 		k = unknown
 	}
-	k.own = m.speed.scale(k.own)
+	k.own, k.light = m.speed.scale(k.own), m.speed.scale(k.light)
 	if len(p.Groups) > 0 && (len(p.Tracks) > 0 || p.Stacks || p.Always) {
 		k.own, k.record = k.own*(1-recordShare), k.own*recordShare
 	}
@@ -122,7 +122,7 @@ func (m *Meter) Learn(at, took time.Duration, runs []Run, events Events, program
 			k.measured = true
 			ns := float64(r.Time.Nanoseconds()) / float64(r.Runs)
 			switch {
-			case p.Wakers && shed(Part{Kind: Wakers}):
+			case p.Wakers && shed(Part{Kind: Wakers}) && (!slices.Contains(p.Groups, "sched") || shed(Part{Group, "sched"})):
 				k.light = ns
 			case k.record == 0:
 				k.own = ns

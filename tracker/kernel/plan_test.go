@@ -3,7 +3,9 @@ package kernel
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf/btf"
 	"gotest.tools/v3/assert"
@@ -87,6 +89,40 @@ func TestUserStacksNeedNoSyscallHook(t *testing.T) {
 				assert.Check(t, p.wants(h) == has, "on a kernel that has it: %t", has)
 			}
 		}
+	}
+}
+
+// TestWakersShed: where the scheduler's own account will do, nothing is attached to wake-ups.
+func TestWakersShed(t *testing.T) {
+	hooks := []string{"sched_switch", "sched_waking", "sched_wakeup_new", "sched_migrate_task", "hrtimer_expire_entry"}
+	kernel := kernelWith(t, hooks...)
+	wakeup, asleep := rules.Rule{Name: "w", Track: rules.Wakeup}, rules.Rule{Name: "o", Track: rules.OffCPU, Timeout: time.Second}
+	late, counted := wakeup, wakeup
+	late.Overrides = []rules.Override{{Timeout: time.Second}}
+	counted.Histogram = &rules.Histogram{}
+	for name, tt := range map[string]struct {
+		list   []rules.Rule
+		groups []string
+		knows  bool // the kernel does
+		want   bool
+	}{
+		"both":              {[]rules.Rule{wakeup, asleep}, nil, true, true},
+		"sleeps":            {[]rules.Rule{asleep}, []string{"irq"}, true, true},
+		"recorded":          {[]rules.Rule{wakeup}, []string{"sched"}, true, false},
+		"a timeout":         {[]rules.Rule{asleep, late}, nil, true, false},
+		"a histogram":       {[]rules.Rule{counted}, nil, true, false},
+		"no rule":           {nil, nil, true, false},
+		"an ignorant queue": {[]rules.Rule{wakeup}, nil, false, false},
+	} {
+		p, _, _, err := NewPlan(tt.list, tt.groups, kernel)
+		assert.NilError(t, err)
+		p.queuesTellWaits = tt.knows
+		q := p.without(&Shedding{Wakers: true})
+		for _, program := range wakerHooks {
+			wants := len(tt.list) > 0 || slices.Contains(tt.groups, "sched")
+			assert.Check(t, is.Equal(q.keeps(kinds.HookOf(program)), wants && !tt.want), "%s: %s", name, program)
+		}
+		assert.Check(t, is.Equal(q.keeps(kinds.HookOf("sched_switch")), len(tt.list) > 0), name)
 	}
 }
 
