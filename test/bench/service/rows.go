@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,11 +15,8 @@ import (
 type row struct {
 	part          string
 	with, without []window
-	together      int // of them have latencies enough for a 99th percentile
+	times         []float64 // what each round's ratio is multiplied by; nil: nothing
 }
-
-// tailRounds is that of rounds.
-const tailRounds = 5
 
 // rows sums up what was measured: of each part, and of each tailcam as a whole, its programs and
 // the daemon with all that is attached, to nothing attached in the same block.
@@ -28,7 +26,7 @@ func (b *bench) rows(visits []visit) (rows []row) {
 		i, ok := at[v.part]
 		if !ok {
 			i = len(rows)
-			at[v.part], rows = i, append(rows, row{part: v.part, together: tailRounds})
+			at[v.part], rows = i, append(rows, row{part: v.part})
 		}
 		if v.in {
 			rows[i].with = append(rows[i].with, v.window)
@@ -37,8 +35,12 @@ func (b *bench) rows(visits []visit) (rows []row) {
 		}
 	}
 	for i := range b.variants {
-		if b.variants[i].ours {
-			rows = append(rows, inAll(rows, b.variants[i].name), asAWhole(visits, b.variants[i].name))
+		v := &b.variants[i]
+		if v.ours {
+			rows = append(rows, inAll(rows, v.name))
+		}
+		if v.ours && !v.limited() {
+			rows = append(rows, asAWhole(visits, v.name))
 		}
 	}
 	return slices.DeleteFunc(rows, func(r row) bool { return len(r.with) == 0 || len(r.without) == 0 })
@@ -47,7 +49,7 @@ func (b *bench) rows(visits []visit) (rows []row) {
 // inAll is what a tailcam takes beyond empty programs, times what these take: with what it is
 // compared with, what it attaches is attached still.
 func inAll(rows []row, name string) row {
-	r := row{part: name + ": in all, with what empty programs take", together: tailRounds}
+	r := row{part: name + ": in all, with what empty programs take"}
 	find := func(part string) *row {
 		i := slices.IndexFunc(rows, func(r row) bool { return r.part == part })
 		if i < 0 {
@@ -57,16 +59,15 @@ func inAll(rows []row, name string) row {
 	}
 	beyond, empty := find(name+withDaemon), find(emptyMostFrequent)
 	for k := range min(len(beyond.with), len(empty.with)) {
-		more := empty.with[k].ns / empty.without[k].ns
-		r.with = append(r.with, window{ns: beyond.with[k].ns * more})
-		r.without = append(r.without, window{ns: beyond.without[k].ns})
+		r.with, r.without = append(r.with, window{ns: beyond.with[k].ns}), append(r.without, window{ns: beyond.without[k].ns})
+		r.times = append(r.times, empty.with[k].ns/empty.without[k].ns)
 	}
 	return r
 }
 
 // asAWhole is a tailcam as a whole, with a window for each block.
 func asAWhole(visits []visit, name string) row {
-	r := row{part: name + ": as a whole", together: 1}
+	r := row{part: name + ": as a whole"}
 	for block := 0; ; block++ {
 		var with, without []window
 		for _, v := range visits {
@@ -101,45 +102,86 @@ func printRows(w io.Writer, title string, rows []row) error {
 	fmt.Fprintf(out, "%s\twithout\twith it, to without\t99th percentile\t\n", title)
 	for i := range rows {
 		r := &rows[i]
-		var rest, ratio []float64
-		for k := range r.with {
+		var rest []float64
+		for k := range r.without {
 			rest = append(rest, r.without[k].ns)
-			ratio = append(ratio, r.with[k].ns/r.without[k].ns)
 		}
-		fmt.Fprintf(out, "%s\t%.2f us\t%s\t%s\t\n", r.part, stat.Of(rest).Median/1000, median(ratio), median(r.tails()))
+		fmt.Fprintf(out, "%s\t%.2f us\t%s\t%s\t\n", r.part, stat.Of(rest).Median/1000, spanned(r.ratio()), spanned(r.tail()))
 	}
 	fmt.Fprintln(out)
 	return out.Flush()
 }
 
-// tails are the ratios of the 99th percentiles of as many windows together.
-func (r *row) tails() (ratios []float64) {
-	for k := 0; k+r.together <= len(r.with); k += r.together {
-		with, without := tail(r.with[k:k+r.together]), tail(r.without[k:k+r.together])
-		if with > 0 && without > 0 {
-			ratios = append(ratios, with/without)
+// ratio is the median of the rounds' ratios of a request's time.
+func (r *row) ratio() stat.Span {
+	ratios := make([]float64, min(len(r.with), len(r.without)))
+	for k := range ratios {
+		ratios[k] = r.with[k].ns / r.without[k].ns
+	}
+	if r.times == nil {
+		return stat.Of(ratios)
+	}
+	return stat.OfRounds(len(ratios), func(rounds []int) float64 {
+		return medianOf(ratios, rounds) * medianOf(r.times, rounds)
+	})
+}
+
+func medianOf(values []float64, rounds []int) float64 {
+	some := make([]float64, len(rounds))
+	for i, k := range rounds {
+		some[i] = values[k]
+	}
+	slices.Sort(some)
+	return stat.Quantile(some, 0.5)
+}
+
+// tail is the ratio of the 99th percentiles of all that is told of the rounds; of none, if not enough is.
+func (r *row) tail() stat.Span {
+	var with, without []counts
+	for k := range min(len(r.with), len(r.without)) {
+		if len(r.with[k].took) == 0 || len(r.without[k].took) == 0 {
+			return stat.Span{}
+		}
+		with, without = append(with, countsOf(r.with[k].took)), append(without, countsOf(r.without[k].took))
+	}
+	return stat.OfRounds(len(with), func(rounds []int) float64 { return tailOf(with, rounds) / tailOf(without, rounds) })
+}
+
+// counts are how many latencies are in each bucket, of which a latency that is twice as long is so many further on.
+type counts map[int]int
+
+const perOctave = 4096 // each is 0.02 % wide
+
+func countsOf(took []float64) counts {
+	c := counts{}
+	for _, ns := range took {
+		c[int(math.Log2(max(ns, 1))*perOctave)]++
+	}
+	return c
+}
+
+// tailOf is the 99th percentile of some rounds.
+func tailOf(list []counts, rounds []int) float64 {
+	var sum [64 * perOctave]int
+	all := 0
+	for _, k := range rounds {
+		for bucket, n := range list[k] {
+			sum[bucket] += n
+			all += n
 		}
 	}
-	return ratios
+	left := all / 100
+	bucket := len(sum)
+	for left >= 0 && bucket > 0 {
+		bucket--
+		left -= sum[bucket]
+	}
+	return math.Exp2((float64(bucket) + 0.5) / perOctave)
 }
 
-// tail is the 99th percentile of all that is told of some windows; 0: nothing is.
-func tail(list []window) float64 {
-	var all []float64
-	for i := range list {
-		all = append(all, list[i].took...)
-	}
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return stat.Quantile(all, 0.99)
-}
-
-func median(values []float64) string {
-	if len(values) == 0 {
+func spanned(s stat.Span) string {
+	if s.N == 0 {
 		return ""
 	}
-	s := stat.Of(values)
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Low, s.High)
 }

@@ -2,7 +2,10 @@
 // target without letting noise decide.
 package stat
 
-import "slices"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 // Confidence is that of the span from Low to High, and fewest are the values
 // that it takes: the median lies outside of 5 values with a chance of 1/16.
@@ -73,6 +76,35 @@ func Quantile(sorted []float64, q float64) float64 {
 		return sorted[len(sorted)-1]
 	}
 	return sorted[i] + (x-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// samples are how often rounds are drawn for a span.
+const samples = 500
+
+// OfRounds describes what is a number of n rounds together, such as a quantile of all that they saw:
+// for the span, as many rounds are drawn from them again and again, of which some are drawn twice
+// (a bootstrap). The draws are the same in each call.
+func OfRounds(n int, of func(rounds []int) float64) Span {
+	rounds := make([]int, n)
+	for i := range rounds {
+		rounds[i] = i
+	}
+	if n == 0 {
+		return Span{}
+	}
+	s := Span{N: n, Median: of(rounds)}
+	draw := rand.New(rand.NewPCG(1, 2))
+	values := make([]float64, samples)
+	for k := range values {
+		for i := range rounds {
+			rounds[i] = draw.IntN(n)
+		}
+		values[k] = of(rounds)
+	}
+	slices.Sort(values)
+	s.Low, s.High = Quantile(values, (1-Confidence)/2), Quantile(values, (1+Confidence)/2)
+	s.Q1, s.Q3, s.Min, s.Max = Quantile(values, 0.25), Quantile(values, 0.75), values[0], values[samples-1]
+	return s
 }
 
 // Verdict says whether the median is at most the target: undecided, if the

@@ -44,3 +44,27 @@ func TestVerdict(t *testing.T) {
 		assert.Check(t, is.Equal(Of(c.values).Verdict(1.02), c.want), "%v", c.values)
 	}
 }
+
+// TestOfRounds: the span of a mean is that of the textbook, and of few rounds it is wide.
+func TestOfRounds(t *testing.T) {
+	mean := func(values []float64) func([]int) float64 {
+		return func(rounds []int) (sum float64) {
+			for _, r := range rounds {
+				sum += values[r]
+			}
+			return sum / float64(len(rounds))
+		}
+	}
+	values := make([]float64, 100)
+	for i := range values {
+		values[i] = float64(i % 10) // of standard deviation 2.87
+	}
+	s := OfRounds(100, mean(values))
+	assert.Check(t, is.Equal(s.Median, 4.5))
+	const half = 1.645 * 2.87 / 10
+	assert.Check(t, s.Low > 4.5-1.2*half && s.Low < 4.5-0.8*half && s.High > 4.5+0.8*half && s.High < 4.5+1.2*half, "%+v", s)
+	assert.Check(t, is.Equal(s, OfRounds(100, mean(values))), "draws differ")
+	assert.Check(t, OfRounds(0, mean(nil)) == (Span{}))
+	one := OfRounds(1, mean([]float64{3}))
+	assert.Check(t, one.Median == 3 && one.Low == 3 && one.High == 3 && one.Verdict(4) == Undecided, "%+v", one)
+}
