@@ -116,7 +116,14 @@ func startCompile(ctx context.Context, e *env) (client, error) {
 		s, err := run(ctx, n)
 		return s.NS * float64(n) / 1e9, err
 	})
-	return program{func(ctx context.Context) (sample, error) { return run(ctx, files) }}, err
+	source, absErr := filepath.Abs(sources[0])
+	return &compile{program{func(ctx context.Context) (sample, error) { return run(ctx, files) }}, source}, errors.Join(err, absErr)
+}
+
+// compile is a compiler at work.
+type compile struct {
+	program
+	source string // one of the files
 }
 
 // writeMakefile makes so many objects of the sources, in turn.
@@ -162,12 +169,18 @@ type fio struct {
 func (f *fio) stop() error { return os.Remove(f.path) }
 
 func (f *fio) run(ctx context.Context) (sample, error) {
-	out, err := output(ctx, "fio", "--name=read", "--filename="+f.path, "--size=64m", "--rw=randread", "--bs=4k", "--direct=1",
-		"--ioengine=psync", "--time_based", "--runtime="+strconv.Itoa(f.seconds), "--output-format=json")
+	out, err := output(ctx, "fio", f.args(f.seconds)...)
 	if err != nil {
 		return sample{}, err
 	}
 	return parseFio(out)
+}
+
+func (f *fio) args(seconds int) []string {
+	return []string{
+		"--name=read", "--filename=" + f.path, "--size=64m", "--rw=randread", "--bs=4k", "--direct=1",
+		"--ioengine=psync", "--time_based", "--runtime=" + strconv.Itoa(seconds), "--output-format=json",
+	}
 }
 
 // parseFio reads fio's JSON of one job that reads.
@@ -196,19 +209,27 @@ func parseFio(out []byte) (s sample, err error) {
 
 // startGetppid makes one of the cheapest system calls.
 func startGetppid(_ context.Context, e *env) (client, error) {
-	return program{func(context.Context) (sample, error) { return getppid(min(e.seconds, 1)), nil }}, nil
+	return &getppids{program{func(context.Context) (sample, error) { return medianGetppid(min(e.seconds, 1)), nil }}}, nil
 }
 
-// getppid is the median of many short loops: what interrupts some does not show.
-func getppid(seconds float64) sample {
-	const calls = 2000
+type getppids struct{ program }
+
+// someCalls are those of one loop.
+const someCalls = 2000
+
+func getppid() {
+	for range someCalls {
+		_, _, _ = unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
+	}
+}
+
+// medianGetppid is that of many short loops: what interrupts some does not show.
+func medianGetppid(seconds float64) sample {
 	var loops []float64
 	for begin := time.Now(); len(loops) == 0 || time.Since(begin).Seconds() < seconds; {
 		start := time.Now()
-		for range calls {
-			_, _, _ = unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
-		}
-		loops = append(loops, float64(time.Since(start).Nanoseconds())/calls)
+		getppid()
+		loops = append(loops, float64(time.Since(start).Nanoseconds())/someCalls)
 	}
 	slices.Sort(loops)
 	return sample{NS: stat.Quantile(loops, 0.5)}

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,7 +40,7 @@ type goesOn interface {
 
 // counted is a client whose requests are counted by whom they are made to.
 type counted struct {
-	client *server
+	client interface{ stop() error }
 	count  func() (float64, error)
 	conn   io.Closer // over which it is asked; nil: over none that stays
 	asker  *asker    // one more client, which sees latencies; nil: there is none
@@ -271,4 +273,57 @@ func (h *crowd) goOn(ctx context.Context) (steady, error) {
 		}
 		return sum, nil
 	}}, nil
+}
+
+// goOn counts the reads of fio, which with threads are those of its process.
+func (f *fio) goOn(ctx context.Context) (steady, error) {
+	s, err := serve(ctx, nil, started, "fio", append(f.args(3600), "--thread")...)
+	if err != nil {
+		return nil, err
+	}
+	io := fmt.Sprintf("/proc/%d/io", s.cmd.Process.Pid)
+	return &counted{client: s, count: func() (float64, error) {
+		text, err := os.ReadFile(io)
+		if err != nil {
+			return 0, err
+		}
+		return numberAfter(text, "syscr:")
+	}}, nil
+}
+
+// goOn compiles one file again and again, with as many compilers as there are CPUs.
+func (c *compile) goOn(ctx context.Context) (steady, error) {
+	const loops = `trap 'kill 0' INT; for i in $(seq $0); do (while gcc -O1 -c -o /dev/null "$1"; do echo; done) & done; wait`
+	s, err := serve(ctx, nil, started, "sh", "-c", loops, strconv.Itoa(runtime.NumCPU()), c.source)
+	return &counted{client: s, count: func() (float64, error) { return float64(len(s.out.String())), nil }}, err
+}
+
+// caller makes system calls until it is stopped.
+type caller struct {
+	calls atomic.Uint64
+	quit  chan struct{}
+	ended chan struct{}
+}
+
+func (c *caller) stop() error {
+	close(c.quit)
+	<-c.ended
+	return nil
+}
+
+func (*getppids) goOn(context.Context) (steady, error) {
+	c := &caller{quit: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		for {
+			select {
+			case <-c.quit:
+				return
+			default:
+				c.calls.Add(someCalls)
+				getppid()
+			}
+		}
+	}()
+	return &counted{client: c, count: func() (float64, error) { return float64(c.calls.Load()), nil }}, nil
 }

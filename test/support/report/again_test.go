@@ -59,9 +59,10 @@ func runs(file string) int {
 // failsFirst is a test that fails as often as it is told, over all processes,
 // and a neighbour that counts its runs.
 const failsFirst = failsFirstRuns + `
-var began = make(chan bool)
+var began, ended = make(chan bool), make(chan bool)
 
 func TestA(t *testing.T) {
+	defer close(ended)
 	if PARALLEL {
 		t.Parallel()
 		select {
@@ -82,6 +83,12 @@ func TestB(t *testing.T) {
 		t.Parallel()
 	}
 	close(began)
+	if PARALLEL { // beside TestA, to its end
+		select {
+		case <-ended:
+		case <-time.After(2 * time.Second):
+		}
+	}
 	runs("b")
 }
 `
