@@ -79,3 +79,28 @@ func TestBudget(t *testing.T) {
 	c = cost()
 	assert.Check(t, c.Returns >= c.Steps, "%d returns of %d steps", c.Returns, c.Steps)
 }
+
+// shed is what the daemon tells of a part that is shed; nil: it is not.
+func (d *running) shed(part string) *api.ShedInfo {
+	c := d.status().Cost
+	if c == nil {
+		return nil
+	}
+	i := slices.IndexFunc(c.Shed, func(s api.ShedInfo) bool { return s.Part == part })
+	if i < 0 {
+		return nil
+	}
+	return &c.Shed[i]
+}
+
+// behind demands that hooks are detached that cost more than a limit of their own, while work passes them.
+func (d *running) behind(hooks, key string, work func()) {
+	d.t.Helper()
+	for end := time.Now().Add(time.Minute); ; work() {
+		if s := d.shed(hooks); s != nil {
+			assert.Check(d.t, s.Times > 0 && strings.Contains(s.Why, key), "%+v", s)
+			return
+		}
+		assert.Assert(d.t, time.Now().Before(end), "%s are attached still: %+v", hooks, d.status().Cost)
+	}
+}

@@ -2,14 +2,10 @@ package daemon
 
 import (
 	"runtime"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 
-	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
@@ -21,16 +17,6 @@ func TestManyLocks(t *testing.T) {
 		t.Skip("needs two CPUs")
 	}
 	d := start(t, rulesFile(entry("wakeup", "wakeup", "1h", "{thread: user}")), "--budget-locks", "0.01%")
-	const part = "lock hooks"
-	isShed := func() bool {
-		s := d.status().Cost
-		return s != nil && slices.ContainsFunc(s.Shed, func(s api.ShedInfo) bool {
-			return s.Part == part && s.Times > 0 && strings.Contains(s.Why, "budget.locks")
-		})
-	}
-	for end := time.Now().Add(time.Minute); !isShed(); {
-		assert.Assert(t, time.Now().Before(end), "the hooks of contended locks are attached still: %+v", d.status().Cost)
-		cpus.Contend(t, func(int) {})
-	}
+	d.behind("lock hooks", "budget.locks", func() { cpus.Contend(t, func(int) {}) })
 	assert.Check(t, d.log.count("too many contended locks") > 0, "the log says nothing of it")
 }

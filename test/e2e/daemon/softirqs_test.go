@@ -1,10 +1,7 @@
 package daemon
 
 import (
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
@@ -22,19 +19,11 @@ func TestManySoftirqs(t *testing.T) {
 		entry("soft", "softirq", "1h", "{phase: run}"),
 		entry("hard", "irq", "1h", "{name: ['*']}"),
 	), "--budget-softirqs", "0.01%")
-	const part = "softirq hooks"
-	isShed := func() bool {
-		s := d.status().Cost
-		return s != nil && slices.ContainsFunc(s.Shed, func(s api.ShedInfo) bool {
-			return s.Part == part && s.Times > 0 && strings.Contains(s.Why, "budget.softirqs")
-		})
-	}
-	for end := time.Now().Add(time.Minute); !isShed(); {
-		assert.Assert(t, time.Now().Before(end), "the hooks of softirqs are attached still: %+v", d.status().Cost)
+	d.behind("softirq hooks", "budget.softirqs", func() {
 		for range 20_000 {
 			send()
 		}
-	}
+	})
 	assert.Check(t, d.log.count("too many softirqs for hooks") > 0, "the log says nothing of it")
 	for _, r := range lines[api.RuleInfo](t, d.ok("list", "rules", "-o", "json")) {
 		assert.Check(t, is.Equal(r.Name == "soft", r.Shed), r.Name)

@@ -1,14 +1,11 @@
 package daemon
 
 import (
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
-
-	"github.com/tailcam/tailcam/internal/api"
 )
 
 // TestBudgetKeepsRules: before a rule for waits is shed, tailcam does without who wakes whom, and the
@@ -18,17 +15,13 @@ func TestBudgetKeepsRules(t *testing.T) {
 	d := start(t, rulesFile(entry("slow", "wakeup", "20ms", "{comm: inj-wakeup, preempted: false}")),
 		"--budget-cpu", "0.5%", "--recorder-events", "sched")
 	load(t)
-	isShed := func(part string) bool {
-		c := d.status().Cost
-		return c != nil && slices.ContainsFunc(c.Shed, func(s api.ShedInfo) bool { return s.Part == part })
-	}
-	for end := time.Now().Add(time.Minute); !isShed("wakers"); time.Sleep(500 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); d.shed("wakers") == nil; time.Sleep(500 * time.Millisecond) {
 		assert.Assert(t, time.Now().Before(end), "wakers are not shed: %+v", d.status().Cost)
 	}
-	assert.Check(t, isShed("group sched") && !isShed("rule slow"), "%+v", d.status().Cost.Shed)
+	assert.Check(t, d.shed("group sched") != nil && d.shed("rule slow") == nil, "%+v", d.status().Cost.Shed)
 	const delay = 60 * time.Millisecond
 	provoke(t, 0, "wakeup", "10", strconv.FormatInt(delay.Microseconds(), 10), "0", "1", "4")
-	assert.Assert(t, !isShed("rule slow"), "the load costs too much even without wakers")
+	assert.Assert(t, d.shed("rule slow") == nil, "the load costs too much even without wakers")
 	told := 0
 	for end := time.Now().Add(10 * time.Second); told == 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		for _, o := range d.events("slow") {
