@@ -93,13 +93,13 @@ static __always_inline void histogram_delay(u32 tracker, u32 cpu, u64 delay, enu
 		histogram_count(tracker, cpu, delay, writer);
 }
 
+#define STAGED_AT_ONCE 4 /* each step of a loop is a call */
+
 /*
  * A switch has two delays to count, and no cache to spare: it only notes them.
  * One of sixteen counts what has gathered, when the histograms' lines, and
  * these instructions, are fetched for all of them.
  */
-#define STAGED_AT_ONCE 4 /* each step of a loop is a call */
-
 static long histogram_unstage_step(u32 i, struct cpu_state **me)
 {
 	u32 cpu = bpf_get_smp_processor_id();

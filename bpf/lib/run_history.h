@@ -6,7 +6,10 @@
 #include "lib/state.h"
 #include "lib/task.h"
 
-/* A segment of the history whose end was not seen, and who runs now where none is noted. No thread has this id: PID_MAX_LIMIT is 1 << 22. */
+/*
+ * A segment of the history whose end was not seen, and who runs now while switches are not noted. No
+ * thread has this id: PID_MAX_LIMIT is 1 << 22.
+ */
 #define RUN_UNKNOWN (1U << 31)
 
 /* From here on switches are not noted: how long who got the CPU last runs is not known. */

@@ -49,13 +49,7 @@ func (d *daemon) costStatus() *api.CostStatus {
 	for _, k := range c.sample.Parts {
 		s.Parts = append(s.Parts, api.CostPart{Part: k.Part.String(), CPU: k.CPU / all, Shed: c.isShed(k.Part)})
 	}
-	sheds := c.controller.Shedding()
-	for _, g := range c.gates() {
-		if g.Closed() {
-			sheds = append(sheds, g.Shed())
-		}
-	}
-	for _, shed := range sheds {
+	for _, shed := range c.shedding() {
 		info := api.ShedInfo{
 			Part: shed.Part.String(), Since: d.start.Add(shed.Since).UTC(), WaitNS: shed.Wait.Nanoseconds(), Times: shed.Times,
 		}
@@ -105,13 +99,8 @@ func (d *daemon) shedBetween(from, to uint64) (parts []snapshot.ShedPart, note s
 func (c *cost) shedParts() (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, shed := range c.controller.Shedding() {
+	for _, shed := range c.shedding() {
 		names = append(names, shed.Part.String())
-	}
-	for _, g := range c.gates() {
-		if g.Closed() {
-			names = append(names, g.Shed().Part.String())
-		}
 	}
 	return names
 }

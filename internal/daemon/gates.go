@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -73,6 +74,17 @@ func (d *daemon) watchGate(ctx context.Context, g *gated) {
 // gates are all of them. Requires c.mu to look at them.
 func (c *cost) gates() []*budget.Gate { return []*budget.Gate{&c.softirqs, &c.locks} }
 
+// shedding lists what is shed, and then what gates have detached. Requires c.mu.
+func (c *cost) shedding() []budget.Shed {
+	list := c.controller.Shedding()
+	for _, g := range c.gates() {
+		if g.Closed() {
+			list = append(list, g.Shed())
+		}
+	}
+	return list
+}
+
 func (c *cost) closed(g *budget.Gate) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,17 +98,26 @@ func (c *cost) idle(g *budget.Gate) bool {
 	return g.Limit <= 0 && !g.Closed()
 }
 
+// hookPrice is what detaching the hooks of a gate saves for each that passes them, in seconds.
+func (d *daemon) hookPrice(gate budget.Kind) float64 {
+	programs, inactive := d.programUses(), d.kernel.Inactive()
+	d.mu.Lock()
+	needed := budget.Needed(gate, d.pricedRules(inactive))
+	d.mu.Unlock()
+	if needed {
+		return 0
+	}
+	d.cost.mu.Lock()
+	defer d.cost.mu.Unlock()
+	return d.cost.meter.HookPrice(gate, programs) / 1e9
+}
+
 // stepGate opens or closes a gate, given how much has passed its hooks, by CPU.
 func (d *daemon) stepGate(g *gated, now, last []uint64) error {
 	c := &d.cost
-	programs, inactive := d.programUses(), d.kernel.Inactive()
-	d.mu.Lock()
-	needed := budget.Needed(g.gate.Kind, d.pricedRules(inactive))
-	d.mu.Unlock()
-	c.mu.Lock()
-	price := c.meter.HookPrice(g.gate.Kind, programs) / 1e9
-	if needed {
-		price = 0 // to detach them would save nothing
+	price := 0.0
+	if !slices.Equal(now, last) { // else it is not asked for
+		price = d.hookPrice(g.gate.Kind)
 	}
 	var costs []float64
 	for i := range now {
@@ -104,6 +125,7 @@ func (d *daemon) stepGate(g *gated, now, last []uint64) error {
 			costs = append(costs, float64(now[i]-min(last[i], now[i]))*price)
 		}
 	}
+	c.mu.Lock()
 	changed := g.gate.Step(time.Since(d.start), costs)
 	closed, share, limit := g.gate.Closed(), g.gate.Share(), g.gate.Limit
 	part, at := g.gate.Shed().Part, linux.Monotonic()

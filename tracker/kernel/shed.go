@@ -50,11 +50,7 @@ func (o *Objects) Shed(s *Shedding) error {
 func (o *Objects) shedLocked() error {
 	s := &o.links.shedding
 	plan := o.Plan().without(s)
-	var histograms uint32
-	if s.Histograms {
-		histograms = 1
-	}
-	errs := []error{o.Vars.HistogramsShed.Set(histograms), o.Vars.RecordsShed.Set(o.recordMask(s.Groups, plan))}
+	errs := []error{o.Vars.HistogramsShed.Set(flag(s.Histograms)), o.Vars.RecordsShed.Set(o.recordMask(s.Groups, plan))}
 	if plan.softirqs() {
 		errs = append(errs, o.setUnhooked(plan))
 	}
@@ -73,21 +69,21 @@ func (o *Objects) shedLocked() error {
 // setUnhooked tells the programs whether softirqs have hooks. They must be gone, and
 // their notes cleared, before it tells that they have none.
 func (o *Objects) setUnhooked(plan *Plan) error {
-	var unhooked uint32
-	if !plan.softirqs() {
-		unhooked = 1
-	}
-	return o.Vars.SoftirqsUnhooked.Set(unhooked)
+	return o.Vars.SoftirqsUnhooked.Set(flag(!plan.softirqs()))
 }
 
 // setWakersShed tells the program at switches whether none are left at wake-ups. It must
 // know before they are gone, and until they are back.
 func (o *Objects) setWakersShed(plan *Plan) error {
-	var shed uint32
-	if plan.wakersShed {
-		shed = 1
+	return o.Vars.WakersShed.Set(flag(plan.wakersShed))
+}
+
+// flag is how programs are told.
+func flag(on bool) uint32 {
+	if on {
+		return 1
 	}
-	return o.Vars.WakersShed.Set(shed)
+	return 0
 }
 
 // without is the plan less what is shed.
@@ -262,16 +258,10 @@ func (o *Objects) leaveNotes() error {
 	var s abi.CpuState
 	var errs []error
 	if o.links.shed["hrtimer_expire_exit"] {
-		for cpu := range int(o.Maps().Cpus.MaxEntries()) {
-			_, err := memory.WriteAt(make([]byte, 4), int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.InHrtimer))))
-			errs = append(errs, err)
-		}
+		errs = append(errs, o.clearOfCPUs(memory, unsafe.Offsetof(s.InHrtimer), unsafe.Sizeof(s.InHrtimer)))
 	}
 	if o.links.shed["contention_end"] {
-		for cpu := range int(o.Maps().Cpus.MaxEntries()) {
-			_, err := memory.WriteAt(make([]byte, unsafe.Sizeof(s.Spins)), int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.Spins))))
-			errs = append(errs, err)
-		}
+		errs = append(errs, o.clearOfCPUs(memory, unsafe.Offsetof(s.Spins), unsafe.Sizeof(s.Spins)))
 	}
 	switch {
 	case o.links.shed["irq_handler_exit"]:
@@ -280,6 +270,21 @@ func (o *Objects) leaveNotes() error {
 		errs = append(errs, o.leaveSoftirqs())
 	}
 	return errors.Join(errs...)
+}
+
+// clearOfCPUs zeroes a field of each CPU's state.
+func (o *Objects) clearOfCPUs(memory *ebpf.Memory, offset, size uintptr) error {
+	var errs []error
+	for cpu := range o.Maps().Cpus.MaxEntries() {
+		_, err := memory.WriteAt(make([]byte, size), ofCPU(cpu, offset))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// ofCPU is where a field of a CPU's state is in the map cpus.
+func ofCPU(cpu uint32, offset uintptr) int64 {
+	return int64(uintptr(cpu)*unsafe.Sizeof(abi.CpuState{}) + offset)
 }
 
 // leaveSoftirqs clears the slots of softirqs. Those of interrupts are in use.
@@ -331,7 +336,7 @@ func (o *Objects) Contended() ([]uint64, error) {
 	var s abi.CpuState
 	counts, b := make([]uint64, o.Maps().Cpus.MaxEntries()), make([]byte, unsafe.Sizeof(s.Contended))
 	for cpu := range counts {
-		if _, err := memory.ReadAt(b, int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.Contended)))); err != nil {
+		if _, err := memory.ReadAt(b, ofCPU(uint32(cpu), unsafe.Offsetof(s.Contended))); err != nil {
 			return nil, err
 		}
 		counts[cpu] = binary.NativeEndian.Uint64(b)

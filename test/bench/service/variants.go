@@ -85,7 +85,7 @@ var peers = []variant{
 const settled = 75 * time.Second
 
 // limited reports whether it is a tailcam with a budget.
-func (v *variant) limited() bool { return v.ours && v.warm == settled }
+func (v *variant) limited() bool { return v.name == vBudget }
 
 // firstRun has a load run once before it is measured under a tailcam that is seconds old:
 // it then has read the symbols of the load's programs. Further runs are those of calm.

@@ -31,9 +31,6 @@ func TestBudget(t *testing.T) {
 		s := d.status()
 		return s.Cost
 	}
-	isShed := func(c *api.CostStatus) bool {
-		return c != nil && slices.ContainsFunc(c.Shed, func(s api.ShedInfo) bool { return s.Part == group })
-	}
 	stop := load(t)
 	soon := func(what string, limit, every time.Duration, holds func() bool) {
 		t.Helper()
@@ -43,7 +40,7 @@ func TestBudget(t *testing.T) {
 			}
 		}
 	}
-	soon("system calls are shed", time.Minute, 500*time.Millisecond, func() bool { return isShed(cost()) })
+	soon("system calls are shed", time.Minute, 500*time.Millisecond, func() bool { return d.shed(group) != nil })
 	c := cost()
 	assert.Check(t, c.CPUs > 0 && c.BudgetCPU > 0.009 && c.BudgetCPU < 0.06 && c.Steps > 0, "%+v", c)
 	assert.Check(t, c.MemoryBytes > c.MapBytes && c.MapBytes > 0, "%+v", c)
