@@ -79,6 +79,8 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 		record_wake(ctx, REC_WAKING, p, waker, context, cpu, now);
 	if (track_tasks)
 		sched_wake(ctx, p, waker, context, cpu, now);
+	if (record_run)
+		run_wakes(context, cpu, now);
 	if (track_chain)
 		chain_wake(p, cpu, now);
 	return 0;
@@ -473,7 +475,7 @@ int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 
 		if (record_sched)
 			steal_sample(ctx, current, me, cpu, now);
-		if (record_run && me && run_is_long(current, me, now))
+		if (record_run && me && run_is_due(current, me, now))
 			record_run_stack(ctx, current, me, now);
 	}
 	if (record_timer)

@@ -423,7 +423,9 @@ type RunStacks struct {
 	Taken   uint64
 	TakenNs uint64
 	Broken  uint64
-	_       [4]uint64
+	Calls   uint64
+	BusyNs  uint64
+	_       [2]uint64
 }
 
 // Spin is struct spin, counters.h.
@@ -469,7 +471,8 @@ type CpuState struct {
 	Span           SpanLosses
 	Waits          WaitStacks
 	Runs           RunStacks
-	_              [7]uint64
+	_              [6]uint64
+	ServedNs       uint64
 	Percpu         uint64
 	Contended      uint64
 	Spins          [2]Spin

@@ -30,8 +30,10 @@ struct run_stacks {
 	__u64 last_ns; /* when the last one was taken */
 	__u64 taken;   /* and how long that took: its price */
 	__u64 taken_ns;
-	__u64 broken; /* whose frames could not be told from those of the interrupt */
-	__u64 _pad[4];
+	__u64 broken;  /* whose frames could not be told from those of the interrupt */
+	__u64 calls;   /* that read or write, of who has run for long */
+	__u64 busy_ns; /* when the next stack is due of who serves others */
+	__u64 _pad[2];
 };
 
 /* A CPU that spins for a lock of the kernel. */
@@ -74,9 +76,10 @@ struct cpu_state {
 	struct span_losses span;
 	struct wait_stacks waits;
 	struct run_stacks runs;
-	__u64 _pad[7];
-	__u64 percpu;	      /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
-	__u64 contended;      /* waits for locks of the kernel that have begun */
+	__u64 _pad[6];
+	__u64 served_ns; /* when its task has last woken another, or was seen to have read or written; of group run */
+	__u64 percpu;	 /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
+	__u64 contended; /* waits for locks of the kernel that have begun */
 	struct spin spins[2]; /* in a task or an interrupt, and in an interrupt on top of that */
 	__u64 delays[STAGED]; /* of wakeup and offcpu, which their histograms do not have yet: ns << 1 | tracker */
 	struct run_segment segments[RUN_HISTORY];

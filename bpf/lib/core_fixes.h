@@ -764,7 +764,7 @@ static __always_inline u64 folio_owner(struct folio *folio)
 struct task_struct___pagecache {
 	void *reclaim_state;
 	struct {
-		u64 syscr;
+		u64 syscr, syscw;
 	} ioac; /* with CONFIG_TASK_XACCT */
 } CORE;
 
@@ -774,6 +774,14 @@ static __always_inline u64 task_reads(struct task_struct *p)
 	struct task_struct___pagecache *counted = (void *)p;
 
 	return bpf_core_field_exists(counted->ioac.syscr) ? counted->ioac.syscr : 0;
+}
+
+/* The same of calls that write. */
+static __always_inline u64 task_writes(struct task_struct *p)
+{
+	struct task_struct___pagecache *counted = (void *)p;
+
+	return bpf_core_field_exists(counted->ioac.syscw) ? counted->ioac.syscw : 0;
 }
 
 static __always_inline bool task_reclaims(struct task_struct *p)

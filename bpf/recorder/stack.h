@@ -3,6 +3,7 @@
 #ifndef TAILCAM_RECORDER_STACK_H
 #define TAILCAM_RECORDER_STACK_H
 
+#include "lib/core_fixes.h"
 #include "lib/interrupts.h"
 #include "recorder/ring.h"
 
@@ -24,12 +25,16 @@ const volatile bool record_run;
 /*
  * Who has had its CPU for so long without a switch has a stack, and another one each time that so
  * much has passed: two ticks at 250 Hz, less what they jitter by. Who switches more often has none.
- * As the run grows they become rarer, as a server that is always busy pays for each with a request.
+ * As the run grows they become rarer. For each of a server that is always busy all requests in
+ * flight wait, and it tells of none of them. So who has just woken others, read or written has
+ * few in the long run: for each one the next is due so much later, and may come so much too early.
  */
 #define RUN_LONG_NS 5000000
 #define RUN_EVERY_NS 7500000
 #define RUN_SELDOM_NS 23500000
 #define RUN_SHARE 8 /* of the run: 60 ms have one each 7.5 ms, and 188 ms one each 23.5 */
+#define RUN_BUSY_NS 90000000
+#define RUN_BUSY_EARLY_NS (20 * (u64)RUN_BUSY_NS)
 
 /* Frames of a long run in the kernel, in two records: what it does there is often said by the outer ones. */
 #define RUN_FRAMES (2 * STACK_FRAMES)
@@ -125,21 +130,50 @@ static __always_inline int record_sample(void *ctx)
 	return record(ctx, &r);
 }
 
-/* Whether current has had this CPU for long, and its last stack is old enough. */
-static __always_inline bool run_is_long(struct task_struct *current, struct cpu_state *me, u64 now)
+/* current wakes another, in a system call or by a packet that it sends on this machine. */
+static __always_inline void run_wakes(u32 context, u32 cpu, u64 now)
 {
+	struct cpu_state *me;
+
+	if (context != WAKER_TASK && !(context & WAKER_LOCAL))
+		return;
+	me = this_cpu(cpu);
+	if (me)
+		me->served_ns = now;
+}
+
+/* Whether current has had this CPU for long, and a stack is due. */
+static __always_inline bool run_is_due(struct task_struct *current, struct cpu_state *me, u64 now)
+{
+	struct run_stacks *runs = &me->runs;
 	u32 tid = current->pid;
-	s64 ran, every;
+	s64 ran, quiet, every;
+	u64 calls;
 
 	if (!tid || me->last_tid != tid || !me->switches)
 		return false;
 	ran = now - me->segments[(me->switches - 1) & (RUN_HISTORY - 1)].start_ns;
+	if (ran < RUN_LONG_NS)
+		return false;
+	calls = task_reads(current) + task_writes(current);
+	if (calls != runs->calls) {
+		runs->calls = calls;
+		me->served_ns = now;
+	}
+	quiet = now - me->served_ns;
 	every = (u64)ran / RUN_SHARE;
 	if (every < RUN_EVERY_NS)
 		every = RUN_EVERY_NS;
 	if (every > RUN_SELDOM_NS)
 		every = RUN_SELDOM_NS;
-	return ran >= RUN_LONG_NS && (s64)(now - me->runs.last_ns) >= every;
+	if ((s64)(now - runs->last_ns) < every)
+		return false;
+	if (quiet >= RUN_LONG_NS)
+		return true;
+	if ((s64)(runs->busy_ns - now) > (s64)RUN_BUSY_EARLY_NS)
+		return false;
+	runs->busy_ns = ((s64)(runs->busy_ns - now) > 0 ? runs->busy_ns : now) + RUN_BUSY_NS;
+	return true;
 }
 
 struct run_find {

@@ -86,12 +86,8 @@ func (b *bench) compareParts(ctx context.Context, g goesOn) (rows []row, err err
 // blockOfOthers measures rounds without any tailcam: of programs that do next to nothing, and then of
 // ftrace and perf, which leave something attached when they do not record.
 func (b *bench) blockOfOthers(ctx context.Context, s steady, rounds int) (list []visit, err error) {
-	list, err = b.compare(ctx, s, rounds, &set{parts: compared()})
-	if err != nil {
+	if list, err = b.compareEmpty(ctx, s, rounds, compared()); err != nil {
 		return nil, err
-	}
-	for i := range list {
-		list[i].nothing = !list[i].in
 	}
 	others, stop, err := b.others(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
@@ -102,46 +98,87 @@ func (b *bench) blockOfOthers(ctx context.Context, s steady, rounds int) (list [
 	return append(list, more...), err
 }
 
-// blockOfTailcams measures rounds of each tailcam's programs.
+// blockOfTailcams measures rounds of each tailcam's programs, and then, without any, of empty ones
+// in their place.
 func (b *bench) blockOfTailcams(ctx context.Context, s steady, rounds int) (list []visit, err error) {
-	known, err := knownMaps()
+	list, empty, err := b.besideTailcams(ctx, s, rounds)
 	if err != nil {
 		return nil, err
 	}
+	more, err := b.compareEmpty(ctx, s, rounds, empty)
+	return append(list, more...), err
+}
+
+// besideTailcams measures rounds of each tailcam's programs. It has empty ones for where each had its own.
+func (b *bench) besideTailcams(ctx context.Context, s steady, rounds int) (list []visit, empty []part, err error) {
+	known, err := knownMaps()
+	if err != nil {
+		return nil, nil, err
+	}
 	var sets []*set
+	var daemons []*daemon
 	for i := range b.variants {
 		v := &b.variants[i]
 		if !v.ours || v.limited() {
 			continue
 		}
-		_, set, stop, err := b.attach(ctx, v, known)
+		d, set, stop, err := b.attach(ctx, v, known)
 		defer func() { err = errors.Join(err, stop()) }()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		sets = append(sets, set)
+		sets, daemons = append(sets, set), append(daemons, d)
 	}
-	return b.compare(ctx, s, rounds, sets...)
+	if list, err = b.compare(ctx, s, rounds, sets...); err != nil {
+		return nil, nil, err
+	}
+	for _, d := range daemons {
+		p, err := d.empty()
+		if err != nil {
+			return nil, nil, err
+		}
+		empty = append(empty, p)
+	}
+	return list, empty, nil
+}
+
+// compareEmpty measures rounds of programs that do next to nothing, with nothing else attached.
+func (b *bench) compareEmpty(ctx context.Context, s steady, rounds int, parts []part) ([]visit, error) {
+	list, err := b.compare(ctx, s, rounds, &set{parts: parts})
+	for i := range list {
+		list[i].nothing = !list[i].in
+	}
+	return list, err
 }
 
 // withinBudget measures rounds of a tailcam once it has shed what it sheds for the client, in a
-// row: with its programs out for long, it would cost so little that all came back.
+// row: with its programs out for long, it would cost so little that all came back. Then, without
+// it, of empty ones where it had some left.
 func (b *bench) withinBudget(ctx context.Context, s steady, v *variant) (list []visit, err error) {
-	known, err := knownMaps()
+	list, empty, err := b.besideLimited(ctx, s, v)
 	if err != nil {
 		return nil, err
+	}
+	more, err := b.compareEmpty(ctx, s, b.opts.rounds, []part{empty})
+	return append(list, more...), err
+}
+
+func (b *bench) besideLimited(ctx context.Context, s steady, v *variant) (list []visit, empty part, err error) {
+	known, err := knownMaps()
+	if err != nil {
+		return nil, empty, err
 	}
 	d, set, stop, err := b.attach(ctx, v, known)
 	defer func() { err = errors.Join(err, stop()) }()
 	if err != nil {
-		return nil, err
+		return nil, empty, err
 	}
 	if err := sleep(ctx, v.warm); err != nil {
-		return nil, err
+		return nil, empty, err
 	}
 	status, err := d.api.Status(ctx)
 	if err != nil {
-		return nil, err
+		return nil, empty, err
 	}
 	var shed []string
 	for _, part := range status.Cost.Shed {
@@ -149,7 +186,11 @@ func (b *bench) withinBudget(ctx context.Context, s steady, v *variant) (list []
 	}
 	fmt.Fprintf(os.Stderr, "bench-service: %s costs %.2f %% of the machine, without %s\n", v.name, 100*status.Cost.CPU, strings.Join(shed, ", "))
 	set.parts = set.parts[len(set.parts)-1:]
-	return b.compare(ctx, s, b.opts.rounds, set)
+	if list, err = b.compare(ctx, s, b.opts.rounds, set); err != nil {
+		return nil, empty, err
+	}
+	empty, err = d.empty()
+	return list, empty, err
 }
 
 // knownMaps are those of tailcams that were not started here.

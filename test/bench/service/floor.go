@@ -34,6 +34,12 @@ var frequent = []string{
 	"hrtimer_expire_entry", "hrtimer_expire_exit", "timer_expire_entry", "timer_expire_exit",
 }
 
+// frequentOfSome are others, which some loads pass often.
+var frequentOfSome = []string{
+	"irq_handler_entry", "irq_handler_exit", "softirq_entry", "softirq_exit",
+	"block_rq_insert", "block_rq_issue", "block_rq_complete", "contention_begin", "contention_end",
+}
+
 func onFrequent(context.Context, *env) (running, error) { return floorOf(frequent) }
 
 func onHooksOf(groups []string) func(context.Context, *env) (running, error) {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -50,6 +52,45 @@ const (
 	emptyMostFrequent = "empty ones where tailcam has its most frequent"
 	withDaemon        = ": all programs, and the daemon" // after the tailcam's name
 )
+
+// emptyOf is the name of empty programs where a tailcam has its own.
+func emptyOf(name string) string { return "empty ones where " + name + " has its own" }
+
+// empty are empty programs where the daemon has its own now, of those that can be frequent: nobody
+// who sees the same events takes less.
+func (d *daemon) empty() (p part, err error) {
+	had, err := tracepointsOf(d.cmd.Process.Pid)
+	if err != nil {
+		return p, err
+	}
+	hooks := slices.DeleteFunc(slices.Concat(frequent, frequentOfSome), func(hook string) bool { return !slices.Contains(had, hook) })
+	return onHooks(emptyOf(d.name), hooked.Empty(), hooks...), nil
+}
+
+// tracepointsOf are those that a process has attached programs to.
+func tracepointsOf(pid int) (list []string, err error) {
+	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range infos {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) { // closed meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if _, rest, ok := bytes.Cut(text, []byte("tp_name:")); ok {
+			name, _, _ := bytes.Cut(rest, []byte("\n"))
+			list = append(list, string(bytes.TrimSpace(name)))
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("process %d has attached nothing to tracepoints", pid)
+	}
+	return list, nil
+}
 
 func onHooks(name string, code asm.Instructions, hooks ...string) part {
 	var s hooked.Set

@@ -117,14 +117,13 @@ func startCompile(ctx context.Context, e *env) (client, error) {
 		return s.NS * float64(n) / 1e9, err
 	})
 	source, absErr := filepath.Abs(sources[0])
-	return &compile{program{func(ctx context.Context) (sample, error) { return run(ctx, files) }}, source, filepath.Join(dir, "done")}, errors.Join(err, absErr)
+	return &compile{program{func(ctx context.Context) (sample, error) { return run(ctx, files) }}, source}, errors.Join(err, absErr)
 }
 
 // compile is a compiler at work.
 type compile struct {
 	program
 	source string // one of the files
-	done   string // a file with a byte for each time that it was compiled, for clients that go on
 }
 
 // writeMakefile makes so many objects of the sources, in turn.

@@ -46,8 +46,8 @@ func (b *bench) rows(visits []visit) (rows []row) {
 	return slices.DeleteFunc(rows, func(r row) bool { return len(r.with) == 0 || len(r.without) == 0 })
 }
 
-// inAll is what a tailcam takes beyond empty programs, times what these take: with what it is
-// compared with, what it attaches is attached still.
+// inAll is what a tailcam takes beyond empty programs, times what these take where it has its own:
+// with what it is compared with, what it attaches is attached still.
 func inAll(rows []row, name string) row {
 	r := row{part: name + ": in all, with what empty programs take"}
 	find := func(part string) *row {
@@ -57,7 +57,7 @@ func inAll(rows []row, name string) row {
 		}
 		return &rows[i]
 	}
-	beyond, empty := find(name+withDaemon), find(emptyMostFrequent)
+	beyond, empty := find(name+withDaemon), find(emptyOf(name))
 	for k := range min(len(beyond.with), len(empty.with)) {
 		r.with, r.without = append(r.with, window{ns: beyond.with[k].ns}), append(r.without, window{ns: beyond.without[k].ns})
 		r.times = append(r.times, empty.with[k].ns/empty.without[k].ns)

@@ -278,7 +278,7 @@ func (t tailcam) start(ctx context.Context, e *env) (running, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	settle(ctx, s.cmd.Process.Pid)
-	return &daemon{server: s, dir: dir, api: api.NewClient(filepath.Join(dir, socket))}, nil
+	return &daemon{name: t.name, server: s, dir: dir, api: api.NewClient(filepath.Join(dir, socket))}, nil
 }
 
 // Sockets of the daemon, in its directory.
@@ -290,8 +290,9 @@ const (
 // daemon is a tailcam at work.
 type daemon struct {
 	*server
-	dir string
-	api *api.Client
+	name string
+	dir  string
+	api  *api.Client
 }
 
 func (d *daemon) stop() error {

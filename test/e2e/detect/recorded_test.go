@@ -19,6 +19,7 @@ func TestRecordedEvents(t *testing.T) {
 		{"names", provoke.Names},
 		{"work", provoke.Work},
 		{"stacks", provoke.Stacks},
+		{"served", provoke.Served},
 		{"unseen", provoke.Unseen},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},

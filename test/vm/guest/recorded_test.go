@@ -26,6 +26,7 @@ func TestRecordedEvents(t *testing.T) {
 		{"names", provoke.Names},
 		{"work", provoke.Work},
 		{"stacks", provoke.Stacks},
+		{"served", provoke.Served},
 		{"unseen", provoke.Unseen},
 		{"faults", func(t *testing.T, history *provoke.History) {
 			if missing("/sys/kernel/tracing/events/exceptions/page_fault_user") {
