@@ -11,7 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Set is what is attached. Each program has a hook and a link of the same number.
+// Set is what is loaded, and attached or not. Each program has a hook, and a link of the same
+// number while it is attached.
 type Set struct {
 	Hooks    []string
 	Programs []*ebpf.Program
@@ -26,6 +27,14 @@ func Empty() asm.Instructions {
 
 // Attach loads a program onto a tracepoint by its BTF.
 func (s *Set) Attach(hook string, code asm.Instructions, maps map[string]*ebpf.Map) error {
+	if err := s.Load(hook, code, maps); err != nil {
+		return err
+	}
+	return s.Link()
+}
+
+// Load loads a program for a tracepoint, without attaching it.
+func (s *Set) Load(hook string, code asm.Instructions, maps map[string]*ebpf.Map) error {
 	for name, m := range maps {
 		if err := code.AssociateMap(name, m); err != nil && !errors.Is(err, asm.ErrUnreferencedSymbol) {
 			return err
@@ -38,12 +47,30 @@ func (s *Set) Attach(hook string, code asm.Instructions, maps map[string]*ebpf.M
 	if err != nil {
 		return fmt.Errorf("load a program for %s: %w", hook, err)
 	}
-	l, err := link.AttachTracing(link.TracingOptions{Program: p})
-	if err != nil {
-		return errors.Join(fmt.Errorf("attach to %s: %w", hook, err), p.Close())
-	}
-	s.Add(hook, p, l)
+	s.Hooks, s.Programs = append(s.Hooks, hook), append(s.Programs, p)
 	return nil
+}
+
+// Link attaches what is loaded and not attached.
+func (s *Set) Link() error {
+	for i := len(s.Links); i < len(s.Programs); i++ {
+		l, err := link.AttachTracing(link.TracingOptions{Program: s.Programs[i]})
+		if err != nil {
+			return fmt.Errorf("attach to %s: %w", s.Hooks[i], err)
+		}
+		s.Links = append(s.Links, l)
+	}
+	return nil
+}
+
+// Unlink detaches all, and keeps it loaded.
+func (s *Set) Unlink() error {
+	var errs []error
+	for _, l := range s.Links {
+		errs = append(errs, l.Close())
+	}
+	s.Links = nil
+	return errors.Join(errs...)
 }
 
 // Add takes over what was attached elsewhere.
@@ -53,10 +80,7 @@ func (s *Set) Add(hook string, p *ebpf.Program, l link.Link) {
 
 // Close detaches and unloads all.
 func (s *Set) Close() error {
-	var errs []error
-	for _, l := range s.Links {
-		errs = append(errs, l.Close())
-	}
+	errs := []error{s.Unlink()}
 	for _, p := range s.Programs {
 		errs = append(errs, p.Close())
 	}

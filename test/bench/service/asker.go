@@ -20,6 +20,9 @@ type asker struct {
 	list []transaction
 }
 
+// mostNice has an asker run as soon as its answer is there, not when the other client has no more to do.
+const mostNice = -20
+
 // ask connects to a port of this machine, and has an asker ask there until it is ended.
 func ask(port int, request string, on place) (*asker, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -36,7 +39,7 @@ func ask(port int, request string, on place) (*asker, error) {
 	}
 	go func() {
 		runtime.LockOSThread() // it ends with this goroutine
-		err := errors.Join(on.keep(), cpus.BlockSignals())
+		err := errors.Join(on.keep(), cpus.BlockSignals(), unix.Setpriority(unix.PRIO_PROCESS, 0, mostNice))
 		for err == nil {
 			select {
 			case <-a.stop:

@@ -148,6 +148,9 @@ func (b *bench) compareEmpty(ctx context.Context, s steady, rounds int, parts []
 	for i := range list {
 		list[i].nothing = !list[i].in
 	}
+	for i := range parts {
+		err = errors.Join(err, parts[i].end())
+	}
 	return list, err
 }
 
@@ -236,9 +239,9 @@ func (b *bench) others(ctx context.Context) (list []part, stop func() error, err
 		stop = func() error { return errors.Join(before(), started.stop()) }
 		tool := started.(other)
 		p := part{
-			v.title,
-			func() error { return tool.Record(ctx, true) },
-			func() error { return tool.Record(ctx, false) },
+			name: v.title,
+			in:   func() error { return tool.Record(ctx, true) },
+			out:  func() error { return tool.Record(ctx, false) },
 		}
 		if err := p.out(); err != nil {
 			return nil, stop, err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func (p *paid) end() (list []window, err error) {
 
 func (p *paid) part(name string) part {
 	set := func(in bool) func() error { return func() error { p.in[name] = in; return nil } }
-	return part{name, set(true), set(false)}
+	return part{name: name, in: set(true), out: set(false)}
 }
 
 // measured are rows of visits whose windows the client has told of.
@@ -86,7 +87,7 @@ func TestCompare(t *testing.T) {
 	assert.Check(t, p.in[all], "left: %v", p.in)
 	printed := measured(t, b, p, append(visits, more...))
 	for _, want := range []string{
-		empty + " 10.00 us 1.100 (1.100 to 1.100) 1.100 (1.100 to 1.100)", "free 10.00 us 1.000 (1.000 to 1.000)",
+		empty + " 10.00 us 1.100 (1.100 to 1.100) 1.100 (1.100 to 1.100) 1.100 (1.100 to 1.100)", "free 10.00 us 1.000 (1.000 to 1.000)",
 		all + " 12.00 us 1.042 (1.042 to 1.042)", "x: in all, with what empty programs take 12.00 us 1.146 (1.146 to 1.146)",
 		"x: as a whole 10.00 us 1.250 (1.250 to 1.250)",
 	} {
@@ -146,9 +147,22 @@ func TestHooks(t *testing.T) {
 		assert.NilError(t, list[i].set(true), list[i].name)
 		assert.Check(t, links(t) > before, "%s attaches nothing", list[i].name)
 		assert.NilError(t, list[i].set(false), list[i].name)
+		assert.Check(t, links(t) == before, "%s stays attached", list[i].name)
+		assert.NilError(t, list[i].end(), list[i].name)
 	}
+	own := onHooks("own", hooked.Empty(), "sched_switch", "sched_waking")
+	assert.NilError(t, own.set(true))
+	had, err := tracepointsOf(os.Getpid())
+	assert.NilError(t, err)
+	assert.Check(t, slices.Contains(had, "sched_switch") && slices.Contains(had, "sched_waking") && len(had) == 2, "attached to %v", had)
+	assert.NilError(t, own.set(false))
+	defer func() { assert.Check(t, own.end()) }()
+	_, err = tracepointsOf(os.Getpid())
+	assert.ErrorContains(t, err, "attached nothing")
+
 	bad := onHooks("bad", asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, "sched_switch", "no_such_tracepoint")
 	assert.Check(t, bad.set(true) != nil)
+	assert.NilError(t, bad.end())
 	assert.Check(t, links(t) == before, "links are left")
 }
 

@@ -22,6 +22,7 @@ import (
 type part struct {
 	name    string
 	in, out func() error
+	end     func() error // nil: it needs none
 }
 
 // set brings it in, or takes it out.
@@ -92,22 +93,22 @@ func tracepointsOf(pid int) (list []string, err error) {
 	return list, nil
 }
 
+// onHooks are programs at tracepoints. They are loaded once, as loading them takes more time than
+// what they do.
 func onHooks(name string, code asm.Instructions, hooks ...string) part {
 	var s hooked.Set
-	out := func() error {
-		err := s.Close()
-		s = hooked.Set{}
-		return err
-	}
 	in := func() error {
-		for _, hook := range hooks {
-			if err := s.Attach(hook, slices.Clone(code), nil); err != nil {
-				return errors.Join(err, out())
+		for _, hook := range hooks[len(s.Programs):] {
+			if err := s.Load(hook, slices.Clone(code), nil); err != nil {
+				return err
 			}
+		}
+		if err := s.Link(); err != nil {
+			return errors.Join(err, s.Unlink())
 		}
 		return nil
 	}
-	return part{name, in, out}
+	return part{name: name, in: in, out: s.Unlink, end: s.Close}
 }
 
 // slots are the programs of one tailcam: each is jumped to by way of a map that has its
@@ -195,7 +196,7 @@ var busiest = []string{"sched_switch", "sched_waking", "hrtimer_", "timer_", "co
 // parts are the busiest programs, each with all others in, then all of them, and all with the daemon.
 func (s slots) parts(name string, d *daemon) []part {
 	of := func(name string, some slots) part {
-		return part{name, func() error { return some.all(true) }, func() error { return some.all(false) }}
+		return part{name: name, in: func() error { return some.all(true) }, out: func() error { return some.all(false) }}
 	}
 	var list []part
 	for _, begin := range busiest {
@@ -207,7 +208,9 @@ func (s slots) parts(name string, d *daemon) []part {
 	}
 	list = append(list, of(fmt.Sprintf("%s: all %d programs", name, len(s)), s))
 	process := d.cmd.Process
-	return append(list, part{name + withDaemon,
-		func() error { return errors.Join(process.Signal(unix.SIGCONT), s.all(true)) },
-		func() error { return errors.Join(process.Signal(unix.SIGSTOP), s.all(false)) }})
+	return append(list, part{
+		name: name + withDaemon,
+		in:   func() error { return errors.Join(process.Signal(unix.SIGCONT), s.all(true)) },
+		out:  func() error { return errors.Join(process.Signal(unix.SIGSTOP), s.all(false)) },
+	})
 }

@@ -99,14 +99,15 @@ func pooled(list []window) (w window) {
 // printRows prints the table of a load.
 func printRows(w io.Writer, title string, rows []row) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "%s\twithout\twith it, to without\t99th percentile\t\n", title)
+	fmt.Fprintf(out, "%s\twithout\twith it, to without\t99th percentile\tof a window\t\n", title)
 	for i := range rows {
 		r := &rows[i]
 		var rest []float64
 		for k := range r.without {
 			rest = append(rest, r.without[k].ns)
 		}
-		fmt.Fprintf(out, "%s\t%.2f us\t%s\t%s\t\n", r.part, stat.Of(rest).Median/1000, spanned(r.ratio()), spanned(r.tail()))
+		fmt.Fprintf(out, "%s\t%.2f us\t%s\t%s\t%s\t\n", r.part, stat.Of(rest).Median/1000,
+			spanned(r.ratio()), spanned(r.tail()), spanned(r.windowTail()))
 	}
 	fmt.Fprintln(out)
 	return out.Flush()
@@ -145,6 +146,20 @@ func (r *row) tail() stat.Span {
 		with, without = append(with, countsOf(r.with[k].took)), append(without, countsOf(r.without[k].took))
 	}
 	return stat.OfRounds(len(with), func(rounds []int) float64 { return tailOf(with, rounds) / tailOf(without, rounds) })
+}
+
+// windowTail is the median of the rounds' ratios of 99th percentiles: a stall of the machine is in one
+// window or the other, and of all rounds together, few such decide.
+func (r *row) windowTail() stat.Span {
+	var ratios []float64
+	for k := range min(len(r.with), len(r.without)) {
+		with, without := slices.Sorted(slices.Values(r.with[k].took)), slices.Sorted(slices.Values(r.without[k].took))
+		if len(with) == 0 || len(without) == 0 {
+			return stat.Span{}
+		}
+		ratios = append(ratios, stat.Quantile(with, 0.99)/stat.Quantile(without, 0.99))
+	}
+	return stat.Of(ratios)
 }
 
 // counts are how many latencies are in each bucket, of which a latency that is twice as long is so many further on.
