@@ -28,12 +28,13 @@ const volatile bool record_run;
  * As the run grows they become rarer. For each of a server that is always busy all requests in
  * flight wait, and it tells of none of them. So who has just woken others, read or written has
  * few in the long run: for each one the next is due so much later, and may come so much too early.
+ * Who stops doing so runs for long since then.
  */
 #define RUN_LONG_NS 5000000
 #define RUN_EVERY_NS 7500000
 #define RUN_SELDOM_NS 23500000
-#define RUN_SHARE 8 /* of the run: 60 ms have one each 7.5 ms, and 188 ms one each 23.5 */
-#define RUN_BUSY_NS 90000000
+#define RUN_SHARE 8	     /* of the run: 60 ms have one each 7.5 ms, and 188 ms one each 23.5 */
+#define RUN_BUSY_NS 90000000 /* of who serves others; so much too early it may be: */
 #define RUN_BUSY_EARLY_NS (20 * (u64)RUN_BUSY_NS)
 
 /* Frames of a long run in the kernel, in two records: what it does there is often said by the outer ones. */
@@ -161,7 +162,9 @@ static __always_inline bool run_is_due(struct task_struct *current, struct cpu_s
 		me->served_ns = now;
 	}
 	quiet = now - me->served_ns;
-	every = (u64)ran / RUN_SHARE;
+	if (quiet > ran)
+		quiet = ran;
+	every = (u64)(quiet < RUN_LONG_NS ? ran : quiet) / RUN_SHARE;
 	if (every < RUN_EVERY_NS)
 		every = RUN_EVERY_NS;
 	if (every > RUN_SELDOM_NS)

@@ -122,10 +122,10 @@ func (b *bench) besideTailcams(ctx context.Context, s steady, rounds int) (list 
 		if !v.ours || v.limited() {
 			continue
 		}
-		d, set, stop, err := b.attach(ctx, v, known)
+		d, set, stop, attachErr := b.attach(ctx, v, known)
 		defer func() { err = errors.Join(err, stop()) }()
-		if err != nil {
-			return nil, nil, err
+		if attachErr != nil {
+			return nil, nil, attachErr
 		}
 		sets, daemons = append(sets, set), append(daemons, d)
 	}
