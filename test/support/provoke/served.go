@@ -38,7 +38,7 @@ func Served(t *testing.T, history *History) {
 			work()
 		}
 		for _, ev := range history.Take() {
-			if s, ok := ev.Body.(trace.Stack); ok && ev.Type == trace.RunStack && int(ev.TID) == tid && !s.Outer {
+			if s, ok := ev.Body.(trace.Stack); ok && ev.Type == trace.RunStack && ev.TID == tid && !s.Outer {
 				n++
 			}
 		}
