@@ -42,29 +42,10 @@ struct io_worker {
 	struct io_wq_work *cur_work;
 } CORE;
 
-struct task_io_accounting {
-	u64 syscr, syscw; /* with CONFIG_TASK_XACCT: system calls that read or write, counted at their end */
-} CORE;
-
 struct task_struct___more {
 	void *worker_private;
-	struct task_io_accounting ioac;
 	unsigned long min_flt, maj_flt; /* counted at their end */
 } CORE;
-
-static __always_inline u64 reads_of(struct task_struct *current)
-{
-	struct task_struct___more *p = (void *)current;
-
-	return bpf_core_field_exists(p->ioac.syscr) ? p->ioac.syscr : 0;
-}
-
-static __always_inline u64 writes_of(struct task_struct *current)
-{
-	struct task_struct___more *p = (void *)current;
-
-	return bpf_core_field_exists(p->ioac.syscw) ? p->ioac.syscw : 0;
-}
 
 static __always_inline u64 faults_of(struct task_struct *current)
 {

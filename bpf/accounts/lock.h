@@ -29,11 +29,6 @@ struct {
 	__type(value, struct lock_spin);
 } lock_spins SEC(".maps");
 
-static __always_inline u64 lock_calls(struct task_struct *p)
-{
-	return reads_of(p) + writes_of(p);
-}
-
 static __always_inline u64 lock_ip(struct task_struct *p)
 {
 	void *regs = (void *)bpf_task_pt_regs(p);
@@ -50,7 +45,7 @@ static __always_inline bool lock_holds(struct task_struct *p, struct progress *i
 {
 	if (!is->lock_ns)
 		return false;
-	if (carried_ns <= is->lock_ns && is->lock_ip == lock_ip(p) && is->lock_calls == lock_calls(p))
+	if (carried_ns <= is->lock_ns && is->lock_ip == lock_ip(p) && is->lock_calls == task_calls(p))
 		return true;
 	is->lock_ns = 0;
 	return false;
@@ -102,7 +97,7 @@ static __always_inline void lock_sleeps_begin(struct task_struct *current, u64 l
 	is->lock = lock;
 	is->lock_kind = kind;
 	is->lock_ip = lock_ip(current);
-	is->lock_calls = lock_calls(current);
+	is->lock_calls = task_calls(current);
 	is->lock_ns = bpf_ktime_get_ns();
 }
 

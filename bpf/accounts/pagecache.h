@@ -61,7 +61,7 @@ static __always_inline struct progress *cache_progress(struct task_struct *curre
 static __always_inline void cache_read(struct address_space *mapping, u64 index, u64 last)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
-	u64 size, end, call = reads_of(current);
+	u64 size, end, call = task_reads(current);
 	struct activity_account *a;
 	struct progress *p;
 
@@ -132,7 +132,7 @@ static __always_inline void cache_add(struct folio *folio)
 	first = folio->index;
 	end = first + folio_pages(folio);
 	account_add(a, ACTIVITY_CACHE_MISSES, end - first);
-	if (p->read_end && p->read_call == reads_of(current))
+	if (p->read_end && p->read_call == task_reads(current))
 		hits = overlap(first, end, p->read_index, p->read_end);
 	if (first != p->new_end || p->new_first == p->new_end)
 		p->new_first = first;

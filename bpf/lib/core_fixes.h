@@ -416,6 +416,28 @@ static __always_inline u64 queued_for(struct task_struct *next)
 	return queued ? next->se.cfs_rq->rq->clock - queued : 0;
 }
 
+struct task_struct___counted {
+	struct {
+		u64 syscr, syscw;
+	} ioac; /* with CONFIG_TASK_XACCT */
+} CORE;
+
+/* How many calls that read have ended in this task; always 0 where the kernel does not count them. */
+static __always_inline u64 task_reads(struct task_struct *p)
+{
+	struct task_struct___counted *counted = (void *)p;
+
+	return bpf_core_field_exists(counted->ioac.syscr) ? counted->ioac.syscr : 0;
+}
+
+/* The same of calls that read or write. */
+static __always_inline u64 task_calls(struct task_struct *p)
+{
+	struct task_struct___counted *counted = (void *)p;
+
+	return task_reads(p) + (bpf_core_field_exists(counted->ioac.syscw) ? counted->ioac.syscw : 0);
+}
+
 /* -------------------------------------------------------------- interrupts */
 
 /* include/linux/preempt.h */
@@ -761,32 +783,13 @@ static __always_inline u64 folio_owner(struct folio *folio)
 	return BPF_CORE_READ(cgroup, kn, id);
 }
 
-struct task_struct___pagecache {
+struct task_struct___reclaims {
 	void *reclaim_state;
-	struct {
-		u64 syscr, syscw;
-	} ioac; /* with CONFIG_TASK_XACCT */
 } CORE;
-
-/* How many calls that read have ended in this task; always 0 where the kernel does not count them. */
-static __always_inline u64 task_reads(struct task_struct *p)
-{
-	struct task_struct___pagecache *counted = (void *)p;
-
-	return bpf_core_field_exists(counted->ioac.syscr) ? counted->ioac.syscr : 0;
-}
-
-/* The same of calls that write. */
-static __always_inline u64 task_writes(struct task_struct *p)
-{
-	struct task_struct___pagecache *counted = (void *)p;
-
-	return bpf_core_field_exists(counted->ioac.syscw) ? counted->ioac.syscw : 0;
-}
 
 static __always_inline bool task_reclaims(struct task_struct *p)
 {
-	return ((struct task_struct___pagecache *)p)->reclaim_state;
+	return ((struct task_struct___reclaims *)p)->reclaim_state;
 }
 
 /* -------------------------------------------------------------- file locks */

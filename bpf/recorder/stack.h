@@ -143,7 +143,7 @@ static __always_inline void run_wakes(u32 context, u32 cpu, u64 now)
 		me->served_ns = now;
 }
 
-/* Whether current has had this CPU for long, and a stack is due. */
+/* Whether current has had this CPU for long, and a stack is due. Of who serves others, it counts as one of its few. */
 static __always_inline bool run_is_due(struct task_struct *current, struct cpu_state *me, u64 now)
 {
 	struct run_stacks *runs = &me->runs;
@@ -156,7 +156,7 @@ static __always_inline bool run_is_due(struct task_struct *current, struct cpu_s
 	ran = now - me->segments[(me->switches - 1) & (RUN_HISTORY - 1)].start_ns;
 	if (ran < RUN_LONG_NS)
 		return false;
-	calls = task_reads(current) + task_writes(current);
+	calls = task_calls(current);
 	if (calls != runs->calls) {
 		runs->calls = calls;
 		me->served_ns = now;

@@ -3,8 +3,6 @@
 package peer
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +82,7 @@ func start(ctx context.Context, args []string, orphaned unix.Signal, ready func(
 			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.String())) //nolint:errorlint // nil if it ended well
 		case <-time.After(50 * time.Millisecond):
 		}
-		f, err := filesOf(p.cmd.Process.Pid)
+		f, err := FilesOf(p.cmd.Process.Pid)
 		f.Said = p.out.String()
 		if err == nil && ready(f) {
 			break
@@ -99,7 +97,7 @@ func start(ctx context.Context, args []string, orphaned unix.Signal, ready func(
 
 // findPrograms opens the BPF programs that the process holds.
 func (p *Peer) findPrograms() error {
-	f, err := filesOf(p.cmd.Process.Pid)
+	f, err := FilesOf(p.cmd.Process.Pid)
 	if err != nil {
 		return errors.Join(err, p.Stop())
 	}
@@ -187,12 +185,14 @@ func (p *Peer) Stop() error {
 
 // Files are what of a process's open files tells how far it is, and what it has said on standard error.
 type Files struct {
-	Programs []ebpf.ProgramID
-	Events   int // perf events
-	Said     string
+	Programs    []ebpf.ProgramID
+	Tracepoints []string // that programs are attached to
+	Events      int      // perf events
+	Said        string
 }
 
-func filesOf(pid int) (Files, error) {
+// FilesOf reads those of a process of any kind, but not what it has said.
+func FilesOf(pid int) (Files, error) {
 	var f Files
 	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
@@ -206,23 +206,24 @@ func filesOf(pid int) (Files, error) {
 		if err != nil {
 			continue // closed since
 		}
-		if id, ok := programID(b); ok && !slices.Contains(f.Programs, id) {
-			f.Programs = append(f.Programs, id)
+		if id, err := strconv.ParseUint(valueOf(b, "prog_id:"), 10, 32); err == nil && !slices.Contains(f.Programs, ebpf.ProgramID(id)) {
+			f.Programs = append(f.Programs, ebpf.ProgramID(id))
+		}
+		if name := valueOf(b, "tp_name:"); name != "" {
+			f.Tracepoints = append(f.Tracepoints, name)
 		}
 	}
 	return f, nil
 }
 
-// programID reads a BPF program's or link's fdinfo.
-func programID(fdinfo []byte) (ebpf.ProgramID, bool) {
-	lines := bufio.NewScanner(bytes.NewReader(fdinfo))
-	for lines.Scan() {
-		if v, ok := strings.CutPrefix(lines.Text(), "prog_id:"); ok {
-			n, err := strconv.ParseUint(strings.TrimSpace(v), 10, 32)
-			return ebpf.ProgramID(n), err == nil
+// valueOf reads a line of the fdinfo of a BPF program or link; "": there is none.
+func valueOf(fdinfo []byte, key string) string {
+	for line := range strings.Lines(string(fdinfo)) {
+		if v, ok := strings.CutPrefix(line, key); ok {
+			return strings.TrimSpace(v)
 		}
 	}
-	return 0, false
+	return ""
 }
 
 // hookNames are the hooks that programs of other tools are named after.

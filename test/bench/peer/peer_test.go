@@ -16,9 +16,9 @@ func TestHookName(t *testing.T) {
 	}
 }
 
-func TestProgramID(t *testing.T) {
-	id, ok := programID([]byte("pos:\t0\nprog_type:\t5\nprog_id:\t223\n"))
-	assert.Check(t, ok && id == 223, "got %d, %t", id, ok)
-	_, ok = programID([]byte("pos:\t0\n"))
-	assert.Check(t, !ok, "found a program where there is none")
+func TestValueOf(t *testing.T) {
+	info := []byte("pos:\t0\nlink_type:\traw_tracepoint\nprog_id:\t223\ntp_name:\tsched_switch\n")
+	assert.Check(t, is.Equal(valueOf(info, "prog_id:"), "223"))
+	assert.Check(t, is.Equal(valueOf(info, "tp_name:"), "sched_switch"))
+	assert.Check(t, is.Equal(valueOf([]byte("pos:\t0\n"), "prog_id:"), ""), "found a program where there is none")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/bench/hooked"
+	"github.com/tailcam/tailcam/test/bench/peer"
 )
 
 // paid is a client that takes 10 us for a request, and more for each part that is in.
@@ -152,12 +154,14 @@ func TestHooks(t *testing.T) {
 	}
 	own := onHooks("own", hooked.Empty(), "sched_switch", "sched_waking")
 	assert.NilError(t, own.set(true))
-	had, err := tracepointsOf(os.Getpid())
+	had, err := peer.FilesOf(os.Getpid())
 	assert.NilError(t, err)
-	assert.Check(t, slices.Contains(had, "sched_switch") && slices.Contains(had, "sched_waking") && len(had) == 2, "attached to %v", had)
+	at := had.Tracepoints
+	assert.Check(t, slices.Contains(at, "sched_switch") && slices.Contains(at, "sched_waking") && len(at) == 2, "attached to %v", at)
 	assert.NilError(t, own.set(false))
 	defer func() { assert.Check(t, own.end()) }()
-	_, err = tracepointsOf(os.Getpid())
+	self := &daemon{name: "this", server: &server{cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}}}
+	_, err = self.empty()
 	assert.ErrorContains(t, err, "attached nothing")
 
 	bad := onHooks("bad", asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, "sched_switch", "no_such_tracepoint")

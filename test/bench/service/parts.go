@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/test/bench/hooked"
+	"github.com/tailcam/tailcam/test/bench/peer"
 )
 
 // part is something that can be in, or out. Here it is out, unless it is said to be in.
 type part struct {
 	name    string
 	in, out func() error
-	end     func() error // nil: it needs none
+	end     func() error // of programs that are loaded for it; nil: of none
 }
 
 // set brings it in, or takes it out.
@@ -60,37 +59,15 @@ func emptyOf(name string) string { return "empty ones where " + name + " has its
 // empty are empty programs where the daemon has its own now, of those that can be frequent: nobody
 // who sees the same events takes less.
 func (d *daemon) empty() (p part, err error) {
-	had, err := tracepointsOf(d.cmd.Process.Pid)
+	had, err := peer.FilesOf(d.cmd.Process.Pid)
+	if err == nil && len(had.Tracepoints) == 0 {
+		err = fmt.Errorf("%s has attached nothing to tracepoints", d.name)
+	}
 	if err != nil {
 		return p, err
 	}
-	hooks := slices.DeleteFunc(slices.Concat(frequent, frequentOfSome), func(hook string) bool { return !slices.Contains(had, hook) })
+	hooks := slices.DeleteFunc(slices.Concat(frequent, frequentOfSome), func(hook string) bool { return !slices.Contains(had.Tracepoints, hook) })
 	return onHooks(emptyOf(d.name), hooked.Empty(), hooks...), nil
-}
-
-// tracepointsOf are those that a process has attached programs to.
-func tracepointsOf(pid int) (list []string, err error) {
-	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range infos {
-		text, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) { // closed meanwhile
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if _, rest, ok := bytes.Cut(text, []byte("tp_name:")); ok {
-			name, _, _ := bytes.Cut(rest, []byte("\n"))
-			list = append(list, string(bytes.TrimSpace(name)))
-		}
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("process %d has attached nothing to tracepoints", pid)
-	}
-	return list, nil
 }
 
 // onHooks are programs at tracepoints. They are loaded once, as loading them takes more time than
