@@ -97,6 +97,7 @@ const (
 	ActivityVarPercpuKstat                   = "percpu_kstat"
 	ActivityVarPercpuPreemptCount            = "percpu_preempt_count"
 	ActivityVarPercpuSoftnetData             = "percpu_softnet_data"
+	ActivityVarPercpuTick                    = "percpu_tick"
 	ActivityVarPlainReads                    = "plain_reads"
 	ActivityVarPreemptHot                    = "preempt_hot"
 	ActivityVarPreemptOwn                    = "preempt_own"
@@ -238,6 +239,7 @@ type ActivityVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -344,6 +346,7 @@ type ActivityVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`

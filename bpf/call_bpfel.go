@@ -69,6 +69,7 @@ const (
 	CallVarPercpuKstat         = "percpu_kstat"
 	CallVarPercpuPreemptCount  = "percpu_preempt_count"
 	CallVarPercpuSoftnetData   = "percpu_softnet_data"
+	CallVarPercpuTick          = "percpu_tick"
 	CallVarPlainReads          = "plain_reads"
 	CallVarPreemptHot          = "preempt_hot"
 	CallVarPreemptOwn          = "preempt_own"
@@ -214,6 +215,7 @@ type CallVariableSpecs struct {
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick          *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads          *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -368,6 +370,7 @@ type CallVariables struct {
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick          *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads          *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.Variable `ebpf:"preempt_own"`

@@ -27,6 +27,7 @@ const (
 	ContextsVarPercpuKstat         = "percpu_kstat"
 	ContextsVarPercpuPreemptCount  = "percpu_preempt_count"
 	ContextsVarPercpuSoftnetData   = "percpu_softnet_data"
+	ContextsVarPercpuTick          = "percpu_tick"
 	ContextsVarPlainReads          = "plain_reads"
 	ContextsVarPreemptHot          = "preempt_hot"
 	ContextsVarPreemptOwn          = "preempt_own"
@@ -106,6 +107,7 @@ type ContextsVariableSpecs struct {
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick          *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads          *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -165,6 +167,7 @@ type ContextsVariables struct {
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick          *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads          *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.Variable `ebpf:"preempt_own"`

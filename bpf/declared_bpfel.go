@@ -35,6 +35,7 @@ const (
 	DeclaredVarPercpuKstat        = "percpu_kstat"
 	DeclaredVarPercpuPreemptCount = "percpu_preempt_count"
 	DeclaredVarPercpuSoftnetData  = "percpu_softnet_data"
+	DeclaredVarPercpuTick         = "percpu_tick"
 	DeclaredVarPlainReads         = "plain_reads"
 	DeclaredVarPreemptHot         = "preempt_hot"
 	DeclaredVarPreemptOwn         = "preempt_own"
@@ -117,6 +118,7 @@ type DeclaredVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -184,6 +186,7 @@ type DeclaredVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`

@@ -42,6 +42,7 @@ const (
 	PagecacheVarPercpuKstat                   = "percpu_kstat"
 	PagecacheVarPercpuPreemptCount            = "percpu_preempt_count"
 	PagecacheVarPercpuSoftnetData             = "percpu_softnet_data"
+	PagecacheVarPercpuTick                    = "percpu_tick"
 	PagecacheVarPlainReads                    = "plain_reads"
 	PagecacheVarPreemptHot                    = "preempt_hot"
 	PagecacheVarPreemptOwn                    = "preempt_own"
@@ -130,6 +131,7 @@ type PagecacheVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -197,6 +199,7 @@ type PagecacheVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`

@@ -65,6 +65,7 @@ const (
 	PairVarPercpuKstat         = "percpu_kstat"
 	PairVarPercpuPreemptCount  = "percpu_preempt_count"
 	PairVarPercpuSoftnetData   = "percpu_softnet_data"
+	PairVarPercpuTick          = "percpu_tick"
 	PairVarPlainReads          = "plain_reads"
 	PairVarPreemptHot          = "preempt_hot"
 	PairVarPreemptOwn          = "preempt_own"
@@ -201,6 +202,7 @@ type PairVariableSpecs struct {
 	PercpuKstat         *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick          *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads          *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -337,6 +339,7 @@ type PairVariables struct {
 	PercpuKstat         *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount  *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData   *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick          *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads          *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot          *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn          *ebpf.Variable `ebpf:"preempt_own"`

@@ -449,7 +449,7 @@ int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *expires)
 
 		if (me) {
 			me->hrtimer_tid = current->pid;
-			me->in_hrtimer = WAKER_HRTIMER;
+			me->in_hrtimer = HRTIMER_EXPIRES;
 		}
 	}
 	if (record_timer)
@@ -464,24 +464,25 @@ int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *expires)
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 {
+	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+	bool worked = false;
 
-	if (me)
+	if (me) {
+		worked = me->in_hrtimer == HRTIMER_WORKED;
 		me->in_hrtimer = 0;
-	if (record_sched || record_run) { /* the tick is such a timer */
-		struct task_struct *current = bpf_get_current_task_btf();
-		u64 now = bpf_ktime_get_ns();
-
-		if (record_sched)
-			steal_sample(ctx, current, me, cpu, now);
-		if (record_run && me && run_is_due(current, me, now))
-			record_run_stack(ctx, current, me, now);
 	}
+	/* What follows of the group sched, and run: the tick is such a timer. */
+	if (record_sched)
+		steal_sample(ctx, current, me, cpu, now);
+	if (record_run && me && run_is_due(current, me, now))
+		record_run_stack(ctx, current, me, now);
 	if (record_timer)
-		record_hrtimer_exit(ctx, timer);
-	if (record_sched && softirqs_unhooked)
-		softirq_sample(ctx);
+		record_hrtimer_exit(ctx, timer, current, me, worked, cpu, now);
+	if (record_sched && softirqs_unhooked && me)
+		softirq_sample(ctx, current, me, now);
 	if (track_chain)
 		chain_timer_exit(cpu);
 	return 0;

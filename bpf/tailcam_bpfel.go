@@ -184,6 +184,7 @@ const (
 	TailcamVarPercpuKstat                 = "percpu_kstat"
 	TailcamVarPercpuPreemptCount          = "percpu_preempt_count"
 	TailcamVarPercpuSoftnetData           = "percpu_softnet_data"
+	TailcamVarPercpuTick                  = "percpu_tick"
 	TailcamVarPlainReads                  = "plain_reads"
 	TailcamVarPreemptHot                  = "preempt_hot"
 	TailcamVarPreemptOwn                  = "preempt_own"
@@ -475,6 +476,7 @@ type TailcamVariableSpecs struct {
 	PercpuKstat                *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount         *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData          *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick                 *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads                 *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot                 *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn                 *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -733,6 +735,7 @@ type TailcamVariables struct {
 	PercpuKstat                *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount         *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData          *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick                 *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads                 *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot                 *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn                 *ebpf.Variable `ebpf:"preempt_own"`

@@ -413,7 +413,8 @@ type WaitStacks struct {
 	LeftOut         uint64
 	Taken           uint64
 	TakenNs         uint64
-	_               [2]uint64
+	TimedNs         uint64
+	_               uint64
 }
 
 // RunStacks is struct run_stacks, counters.h.
@@ -427,6 +428,12 @@ type RunStacks struct {
 	BusyNs  uint64
 	_       [2]uint64
 }
+
+// enum in_hrtimer, counters.h.
+const (
+	HrtimerExpires = 1
+	HrtimerWorked  = 2
+)
 
 // Spin is struct spin, counters.h.
 type Spin struct {
@@ -471,7 +478,8 @@ type CpuState struct {
 	Span           SpanLosses
 	Waits          WaitStacks
 	Runs           RunStacks
-	_              [6]uint64
+	_              [5]uint64
+	TickNs         uint64
 	ServedNs       uint64
 	Percpu         uint64
 	Contended      uint64
@@ -1186,7 +1194,8 @@ const (
 	RecRun             = 47
 	RecFileLock        = 48
 	RecLockSpin        = 49
-	RecordTypes        = 50
+	RecTick            = 50
+	RecordTypes        = 51
 )
 
 // enum record_form, record.h.

@@ -22,7 +22,8 @@ struct wait_stacks {
 	__u64 left_out; /* uninterruptible ones beyond the limit */
 	__u64 taken;	/* and how long that took: its price */
 	__u64 taken_ns;
-	__u64 _pad[2];
+	__u64 timed_ns; /* when the next one is due of who was woken by a timer */
+	__u64 _pad;
 };
 
 /* Stacks that a CPU has taken of tasks that it ran for long (REC_RUN). */
@@ -34,6 +35,11 @@ struct run_stacks {
 	__u64 calls;   /* that read or write, of who has run for long */
 	__u64 busy_ns; /* when the next stack is due of who serves others */
 	__u64 _pad[2];
+};
+
+enum in_hrtimer {
+	HRTIMER_EXPIRES = 1,
+	HRTIMER_WORKED = 2, /* and has woken a task, queued work or completed a request */
 };
 
 /* A CPU that spins for a lock of the kernel. */
@@ -72,11 +78,12 @@ struct cpu_state {
 	__u64 later_ip, later_sp;   /* registers of the task in user space then */
 	__u32 later_switches;	    /* how often it had left its CPU, the low half */
 	__u32 later_flags;	    /* what is to follow: OUTLIER_*_LATER */
-	__u32 in_hrtimer, hrtimer_tid; /* a timer expires, on top of this task */
+	__u32 in_hrtimer, hrtimer_tid; /* a timer expires (enum in_hrtimer), on top of this task */
 	struct span_losses span;
 	struct wait_stacks waits;
 	struct run_stacks runs;
-	__u64 _pad[6];
+	__u64 _pad[5];
+	__u64 tick_ns;	 /* when the tick began that is on its way; 0: none; of group timer */
 	__u64 served_ns; /* when its task has last woken another, or was seen to have read or written; of group run */
 	__u64 percpu;	 /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
 	__u64 contended; /* waits for locks of the kernel that have begun */

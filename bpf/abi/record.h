@@ -66,7 +66,8 @@ enum record_type {
 	REC_SAMPLE = 46,
 	REC_RUN = 47,
 	REC_FILE_LOCK = 48,
-	REC_LOCK_SPIN = 49, /* a whole run as well */
+	REC_LOCK_SPIN = 49, /* a whole run as well, */
+	REC_TICK = 50,	    /* and so is this */
 	RECORD_TYPES,
 };
 
@@ -189,7 +190,10 @@ struct record_interrupts {
 	__u8 _pad[24];
 };
 
-/* hrtimer_expire_entry and hrtimer_expire_exit (hrtimer only). */
+/*
+ * hrtimer_expire_entry and hrtimer_expire_exit (hrtimer only). REC_TICK: of the tick, both; it
+ * began at now.
+ */
 struct record_hrtimer {
 	__u64 hrtimer;
 	__u64 function;

@@ -468,7 +468,8 @@ const volatile bool preempt_hot; /* the kernel has pcpu_hot.preempt_count */
  * CONFIG_KALLSYMS_ALL only. BTF says how far they are from each other, and each
  * task points to the run queue of its CPU. Offsets from that; 0: not known.
  */
-const volatile s64 percpu_preempt_count, percpu_softnet_data, percpu_kstat, percpu_hrtimer_bases, percpu_irq_regs;
+const volatile s64 percpu_preempt_count, percpu_softnet_data, percpu_kstat, percpu_hrtimer_bases, percpu_irq_regs,
+	percpu_tick;
 
 /* What percpu_* are offsets from, on this CPU; 0: not known. base: of this CPU. */
 static __always_inline u64 percpu_base(struct task_struct *current, u64 *base, u32 cpu)
@@ -554,6 +555,15 @@ static __always_inline bool in_timer_interrupt(u64 base)
 	if (!base || !percpu_hrtimer_bases || !bpf_core_field_exists(timers->in_hrtirq))
 		return false;
 	return BPF_CORE_READ_BITFIELD_PROBED(timers, in_hrtirq);
+}
+
+/* timer is the tick of this CPU (kernel/time/tick-sched.c). */
+static __always_inline bool is_tick(struct hrtimer *timer, u64 base)
+{
+	u64 tick = base + percpu_tick;
+
+	barrier_var(tick); /* pointers can be compared, not subtracted */
+	return base && percpu_tick && (u64)timer == tick;
 }
 
 /* Where the interrupt that runs on this CPU has interrupted it; 0: not known. */

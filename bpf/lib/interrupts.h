@@ -216,8 +216,10 @@ static __always_inline u32 interrupt_works(struct task_struct *current, u32 cpu)
 			return WAKER_IRQ | (slot->key & WAKER_NUMBER);
 		}
 	}
-	if (me && me->in_hrtimer && me->hrtimer_tid == tid)
+	if (me && me->in_hrtimer && me->hrtimer_tid == tid) {
+		me->in_hrtimer = HRTIMER_WORKED;
 		context = WAKER_HRTIMER;
+	}
 	if (in == IN_HARDIRQ)
 		return context ?: WAKER_IRQ | WAKER_NUMBER;
 	slot = mine ? softirq_of(mine, tid) : NULL;

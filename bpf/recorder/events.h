@@ -165,11 +165,20 @@ static __always_inline void record_softirq_run(void *ctx, struct interrupt_slots
 	record(ctx, &r);
 }
 
+/*
+ * Of the tick there is one record, at its end, if it was long or somebody may ask what it did:
+ * there are hundreds a second of each busy CPU, and each finds the ring's memory cold.
+ */
 static __always_inline void record_hrtimer_entry(void *ctx, struct hrtimer *timer, s64 *expires, u32 cpu, u64 now)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
+	struct cpu_state *me = this_cpu(cpu);
 	struct record r = {};
 
+	if (me && is_tick(timer, percpu_base(current, &me->percpu, cpu))) {
+		me->tick_ns = now;
+		return;
+	}
 	record_head(&r, REC_HRTIMER_ENTRY, cpu, current->pid, now);
 	r.hrtimer.hrtimer = (u64)timer;
 	r.hrtimer.function = (u64)timer->function;
@@ -177,11 +186,24 @@ static __always_inline void record_hrtimer_entry(void *ctx, struct hrtimer *time
 	record(ctx, &r);
 }
 
-static __always_inline void record_hrtimer_exit(void *ctx, struct hrtimer *timer)
+/* worked: see HRTIMER_WORKED. */
+static __always_inline void record_hrtimer_exit(void *ctx, struct hrtimer *timer, struct task_struct *current,
+						struct cpu_state *me, bool worked, u32 cpu, u64 now)
 {
-	struct record r;
+	struct record r = {};
 
-	record_init(&r, REC_HRTIMER_EXIT);
+	if (me && is_tick(timer, percpu_base(current, &me->percpu, cpu))) {
+		u64 start = me->tick_ns;
+
+		me->tick_ns = 0;
+		if (!start || (!worked && (s64)(now - start) < (s64)record_irq_floor))
+			return;
+		record_head(&r, REC_TICK, cpu, current->pid, now);
+		r.hrtimer.function = (u64)timer->function;
+		r.hrtimer.now = start;
+	} else {
+		record_head(&r, REC_HRTIMER_EXIT, cpu, current->pid, now);
+	}
 	r.hrtimer.hrtimer = (u64)timer;
 	record(ctx, &r);
 }

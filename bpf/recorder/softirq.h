@@ -50,36 +50,35 @@ static __always_inline u32 softirqs_begun(struct softirq_sample *s, u64 base, u3
 }
 
 /* An interrupt of a timer ends. Programs of timers that expire in a softirq tell nothing. */
-static __noinline int softirq_sample(void *ctx)
+static __noinline int softirq_sample(void *ctx, struct task_struct *current, struct cpu_state *me, u64 now)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
-	u64 now = bpf_ktime_get_ns(), since;
 	u32 cpu = bpf_get_smp_processor_id(), begun, vectors, vec = SOFTIRQS;
-	struct cpu_state *me = this_cpu(cpu);
-	u64 base = me ? percpu_base(current, &me->percpu, cpu) : 0;
+	u64 base = percpu_base(current, &me->percpu, cpu), since;
 	struct softirq_sample *s = bpf_map_lookup_elem(&softirq_samples, &cpu);
 	bool backlog, within, same;
 	struct record r = {};
 
 	if (running_in(current, base) != IN_HARDIRQ || !s || now - s->last_ns < SAMPLE_NS)
 		return 0;
-	within = interrupts_softirq(current, base);
 	begun = softirqs_begun(s, base, &vectors);
-	same = within && s->within && base && percpu_kstat && !begun;
-	if (same)
-		vec = s->vec;
+	within = interrupts_softirq(current, base);
+	same = s->within && base && percpu_kstat && !begun;
+	since = s->last_ns;
+	s->last_ns = now;
+	s->within = within;
+	if (!within)
+		return 0;
 	if (receives_packets(base, &backlog))
 		vec = SOFTIRQ_NET_RX;
-	else if (vec == SOFTIRQS && vectors && !(vectors & (vectors - 1)))
+	else if (same && s->vec < SOFTIRQS)
+		vec = s->vec;
+	else if (vectors && !(vectors & (vectors - 1)))
 #pragma unroll
 		for (int i = 0; i < VECTORS; i++)
 			if (vectors == 1 << i)
 				vec = i;
-	since = s->last_ns;
-	s->last_ns = now;
-	s->within = within;
 	s->vec = vec;
-	if (!within || !since)
+	if (!since)
 		return 0;
 	record_head(&r, REC_INTERRUPTS, cpu, current->pid, now);
 	r.interrupts.since_ns = since;

@@ -23,19 +23,23 @@ const volatile bool record_run;
 #define WAIT_INTERRUPTIBLE_MOST 5
 
 /*
+ * Of work that goes on for ever, the next stack is due so much later for each one, and may come so
+ * much too early: many that poll end their waits by a timer all the time, and nothing is slow.
+ */
+#define SELDOM_NS 90000000
+#define SELDOM_EARLY_NS (20 * (u64)SELDOM_NS)
+
+/*
  * Who has had its CPU for so long without a switch has a stack, and another one each time that so
  * much has passed: two ticks at 250 Hz, less what they jitter by. Who switches more often has none.
  * As the run grows they become rarer. For each of a server that is always busy all requests in
  * flight wait, and it tells of none of them. So who has just woken others, read or written has
- * few in the long run: for each one the next is due so much later, and may come so much too early.
- * Who stops doing so runs for long since then.
+ * few in the long run. Who stops doing so runs for long since then.
  */
 #define RUN_LONG_NS 5000000
 #define RUN_EVERY_NS 7500000
 #define RUN_SELDOM_NS 23500000
-#define RUN_SHARE 8	     /* of the run: 60 ms have one each 7.5 ms, and 188 ms one each 23.5 */
-#define RUN_BUSY_NS 90000000 /* of who serves others; so much too early it may be: */
-#define RUN_BUSY_EARLY_NS (20 * (u64)RUN_BUSY_NS)
+#define RUN_SHARE 8 /* of the run: 60 ms have one each 7.5 ms, and 188 ms one each 23.5 */
 
 /* Frames of a long run in the kernel, in two records: what it does there is often said by the outer ones. */
 #define RUN_FRAMES (2 * STACK_FRAMES)
@@ -61,11 +65,25 @@ static __always_inline void stack_fill(struct record *r, u16 kind, u32 pid, u64 
 	}
 }
 
+/* Whether one of a kind that is seldom taken may be, of which the next is due then. */
+static __always_inline bool seldom_may(u64 due_ns, u64 now)
+{
+	return (s64)(due_ns - now) <= (s64)SELDOM_EARLY_NS;
+}
+
+static __always_inline void seldom_taken(u64 *due_ns, u64 now)
+{
+	*due_ns = ((s64)(*due_ns - now) > 0 ? *due_ns : now) + SELDOM_NS;
+}
+
 /* Not of threads of the kernel that have nothing to do. */
 static __always_inline bool wait_uninterruptible(u32 state)
 {
 	return state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD);
 }
+
+/* Beside the state in which a task has waited: a timer has ended that. No state of the kernel. */
+#define WAIT_TIMED (1U << 31)
 
 /* Whether the wait of next deserves a stack. */
 static __always_inline bool wait_is_long(struct task_struct *next, u32 state, u64 wait)
@@ -80,9 +98,11 @@ static __always_inline bool wait_is_long(struct task_struct *next, u32 state, u6
  * left its CPU, without functions of the scheduler (stack_trace_consume_entry_nosched() in
  * kernel/stacktrace.c). A function of its own: few switches need it.
  */
-static __noinline int record_wait_stack(void *ctx, struct task_struct *next, struct cpu_state *me, u32 state, u64 now)
+static __noinline int record_wait_stack(void *ctx, struct task_struct *next, struct cpu_state *me, u32 wait, u64 now)
 {
 	struct wait_stacks *waits = &me->waits;
+	u32 state = wait & ~WAIT_TIMED;
+	bool timed = wait & WAIT_TIMED;
 	u64 ip[STACK_FRAMES] = {};
 	struct record r;
 
@@ -94,8 +114,11 @@ static __noinline int record_wait_stack(void *ctx, struct task_struct *next, str
 		waits->interruptible = 0;
 	}
 	if (!wait_uninterruptible(state)) {
-		if (waits->interruptible++ >= WAIT_INTERRUPTIBLE_MOST)
+		if (waits->interruptible >= WAIT_INTERRUPTIBLE_MOST || (timed && !seldom_may(waits->timed_ns, now)))
 			return 0;
+		waits->interruptible++;
+		if (timed)
+			seldom_taken(&waits->timed_ns, now);
 	} else if (waits->uninterruptible++ >= WAIT_UNINTERRUPTIBLE_MOST) {
 		waits->left_out++;
 		return 0;
@@ -143,7 +166,7 @@ static __always_inline void run_wakes(u32 context, u32 cpu, u64 now)
 		me->served_ns = now;
 }
 
-/* Whether current has had this CPU for long, and a stack is due. Of who serves others, it counts as one of its few. */
+/* Whether current has had this CPU for long, and a stack is due. */
 static __always_inline bool run_is_due(struct task_struct *current, struct cpu_state *me, u64 now)
 {
 	struct run_stacks *runs = &me->runs;
@@ -173,10 +196,7 @@ static __always_inline bool run_is_due(struct task_struct *current, struct cpu_s
 		return false;
 	if (quiet >= RUN_LONG_NS)
 		return true;
-	if ((s64)(runs->busy_ns - now) > (s64)RUN_BUSY_EARLY_NS)
-		return false;
-	runs->busy_ns = ((s64)(runs->busy_ns - now) > 0 ? runs->busy_ns : now) + RUN_BUSY_NS;
-	return true;
+	return seldom_may(runs->busy_ns, now);
 }
 
 struct run_find {
@@ -237,6 +257,8 @@ static __noinline int record_run_stack(void *ctx, struct task_struct *current, s
 	if (record_shed(REC_RUN) || running_in(current, base) != IN_HARDIRQ || interrupts_softirq(current, base))
 		return 0;
 	me->runs.last_ns = now;
+	if (now - me->served_ns < RUN_LONG_NS)
+		seldom_taken(&me->runs.busy_ns, now);
 	if (!interrupted) {
 		me->runs.broken++;
 		return 0;

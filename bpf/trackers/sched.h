@@ -239,6 +239,14 @@ static __always_inline void sched_waited(struct task_struct *next, struct task_s
 		sched_outlier(next, slot, tracker, me, w);
 }
 
+/* The state in which slot has waited, and WAIT_TIMED. */
+static __always_inline u32 waited_in(struct task_slot *slot)
+{
+	bool timed = slot->flags & SLOT_WOKEN && slot->waker_context == WAKER_HRTIMER;
+
+	return slot->state | (timed ? WAIT_TIMED : 0);
+}
+
 /* next gets the CPU. */
 static __always_inline void sched_switch_in(void *ctx, struct task_struct *next, u32 tid, struct cpu_state *me, u64 now)
 {
@@ -276,7 +284,7 @@ static __always_inline void sched_switch_in(void *ctx, struct task_struct *next,
 	if (track_offcpu && off)
 		sched_waited(next, slot, TRACK_OFFCPU, me, &w, floor_offcpu[kthread][state_class(slot->state)]);
 	if (record_wait && off && wait_is_long(next, slot->state, w.runnable - off))
-		record_wait_stack(ctx, next, me, slot->state, now);
+		record_wait_stack(ctx, next, me, waited_in(slot), now);
 	task_clear(slot);
 }
 

@@ -13,10 +13,11 @@ const (
 	irqRun     Type = abi.RecIrq
 	softirqRun Type = abi.RecSoftirq
 	spinRun    Type = abi.RecLockSpin
+	tickRun    Type = abi.RecTick
 )
 
 // Begin returns when what the record tells of began: of a whole run of an interrupt
-// handler, of a softirq or of a CPU that spins its start, of all others their time.
+// handler, of a softirq, of a CPU that spins or of the tick its start, of all others their time.
 func (r *Record) Begin() uint64 {
 	off := abi.OffTimeNs
 	switch r.Type() {
@@ -26,19 +27,21 @@ func (r *Record) Begin() uint64 {
 		off = abi.OffSoftirqStartNs
 	case spinRun:
 		off = abi.OffLockStartNs
+	case tickRun:
+		off = abi.OffHrtimerNow
 	}
 	return min(r.u64(off), r.Time())
 }
 
 func (r *Record) run() bool {
-	t := r.Type()
-	return t == irqRun || t == softirqRun || t == spinRun
+	_, ok := exits[r.Type()]
+	return ok
 }
 
 // entries and exits are what a run is told as.
 var (
-	entries = map[Type]Type{irqRun: IRQEntry, softirqRun: SoftirqEntry, spinRun: LockBegin}
-	exits   = map[Type]Type{irqRun: IRQExit, softirqRun: SoftirqExit, spinRun: LockEnd}
+	entries = map[Type]Type{irqRun: IRQEntry, softirqRun: SoftirqEntry, spinRun: LockBegin, tickRun: HrtimerEntry}
+	exits   = map[Type]Type{irqRun: IRQExit, softirqRun: SoftirqExit, spinRun: LockEnd, tickRun: HrtimerExit}
 )
 
 // end is the record of a run as one of its ends.
@@ -50,9 +53,9 @@ func (r *Record) end(as map[Type]Type, at uint64) Record {
 }
 
 // Unfold makes two records of each that stands for a whole run of an interrupt handler, of
-// a softirq or of a CPU that spins, one for its entry and one for its exit, all in the order
-// of time: what the kernel side writes one record for is two events. Records are those of one CPU by time,
-// and are left as they are. What began before earliest seems to begin then: before,
+// a softirq, of a CPU that spins or of the tick, one for its entry and one for its exit, all
+// in the order of time: what the kernel side writes one record for is two events. Records are
+// those of one CPU by time, and are left as they are. What began before earliest seems to begin then: before,
 // nothing is known of the CPU.
 func Unfold(records []Record, earliest uint64) []Record {
 	type beginning struct {

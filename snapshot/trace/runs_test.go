@@ -25,6 +25,12 @@ func runRecord(t Type, number int, start, end uint64) Record {
 		put64(&r, abi.OffLockStartNs, start)
 		return r
 	}
+	if t == tickRun {
+		put64(&r, abi.OffHrtimerHrtimer, uint64(number))
+		put64(&r, abi.OffHrtimerFunction, 99)
+		put64(&r, abi.OffHrtimerNow, start)
+		return r
+	}
 	put32(&r, abi.OffSoftirqVec, number)
 	put32(&r, abi.OffSoftirqIrq, -1)
 	put64(&r, abi.OffSoftirqStartNs, start)
@@ -52,6 +58,9 @@ func occurrences(t *testing.T, records []Record) (list []occurrence) {
 		case Lock:
 			o.Number = int(b.Lock)
 			assert.Check(t, b.OwnerTID == 0 && b.Ret == 0 && (b.Flags == 5 || ev.Type == LockEnd))
+		case Hrtimer:
+			o.Number = int(b.Hrtimer)
+			assert.Check(t, b.Function == 99 && b.Now > 0 || ev.Type == HrtimerExit)
 		case Softirq:
 			o.Number = int(b.Vec)
 			assert.Check(t, !b.AfterIRQ)
@@ -88,6 +97,11 @@ func TestUnfold(t *testing.T) {
 			"a CPU that spins, interrupted",
 			[]Record{runRecord(irqRun, 9, 12, 14), wake(15), runRecord(spinRun, 77, 10, 20)}, 0,
 			[]occurrence{{10, LockBegin, 77}, {12, IRQEntry, 9}, {14, IRQExit, 9}, {15, SchedWaking, 0}, {20, LockEnd, 77}},
+		},
+		{
+			"a tick that wakes, in a softirq",
+			[]Record{wake(13), runRecord(tickRun, 5, 12, 14), runRecord(softirqRun, 3, 10, 20)}, 0,
+			[]occurrence{{10, SoftirqEntry, 3}, {12, HrtimerEntry, 5}, {13, SchedWaking, 0}, {14, HrtimerExit, 5}, {20, SoftirqExit, 3}},
 		},
 		{
 			"begun and ended at once, within", []Record{runRecord(irqRun, 9, 10, 10), runRecord(softirqRun, 3, 10, 20)}, 0,

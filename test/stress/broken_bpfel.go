@@ -32,6 +32,7 @@ const (
 	BrokenVarPercpuKstat        = "percpu_kstat"
 	BrokenVarPercpuPreemptCount = "percpu_preempt_count"
 	BrokenVarPercpuSoftnetData  = "percpu_softnet_data"
+	BrokenVarPercpuTick         = "percpu_tick"
 	BrokenVarPlainReads         = "plain_reads"
 	BrokenVarPreemptHot         = "preempt_hot"
 	BrokenVarPreemptOwn         = "preempt_own"
@@ -113,6 +114,7 @@ type BrokenVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -172,6 +174,7 @@ type BrokenVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`

@@ -42,6 +42,7 @@ const (
 	StressVarPercpuKstat        = "percpu_kstat"
 	StressVarPercpuPreemptCount = "percpu_preempt_count"
 	StressVarPercpuSoftnetData  = "percpu_softnet_data"
+	StressVarPercpuTick         = "percpu_tick"
 	StressVarPlainReads         = "plain_reads"
 	StressVarPreemptHot         = "preempt_hot"
 	StressVarPreemptOwn         = "preempt_own"
@@ -123,6 +124,7 @@ type StressVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -182,6 +184,7 @@ type StressVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`

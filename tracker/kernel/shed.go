@@ -152,6 +152,9 @@ func (o *Objects) recordMask(groups []string, plan *Plan) (mask uint64) {
 	if mask>>abi.RecSoftirqExit&1 != 0 {
 		mask |= 1 << abi.RecSoftirq
 	}
+	if mask>>abi.RecHrtimerExit&1 != 0 {
+		mask |= 1 << abi.RecTick
+	}
 	if mask>>abi.RecLockEnd&1 != 0 {
 		mask |= 1 << abi.RecLockSpin
 	}

@@ -115,6 +115,12 @@ func setOffsets(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	offset("percpu_kstat", "kstat", 0)
 	offset("percpu_hrtimer_bases", "hrtimer_bases", 0)
 	offset("percpu_irq_regs", "__irq_regs", 0)
+	var tick *btf.Struct
+	if kernel.TypeByName("tick_sched", &tick) == nil {
+		if at := memberOffset(tick.Members, "sched_timer"); at >= 0 {
+			offset("percpu_tick", "tick_cpu_sched", at)
+		}
+	}
 	return set(knobs)
 }
 

@@ -45,6 +45,7 @@ const (
 	TableVarPercpuKstat        = "percpu_kstat"
 	TableVarPercpuPreemptCount = "percpu_preempt_count"
 	TableVarPercpuSoftnetData  = "percpu_softnet_data"
+	TableVarPercpuTick         = "percpu_tick"
 	TableVarPlainReads         = "plain_reads"
 	TableVarPreemptHot         = "preempt_hot"
 	TableVarPreemptOwn         = "preempt_own"
@@ -137,6 +138,7 @@ type TableVariableSpecs struct {
 	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.VariableSpec `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.VariableSpec `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
@@ -200,6 +202,7 @@ type TableVariables struct {
 	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
 	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
 	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PercpuTick         *ebpf.Variable `ebpf:"percpu_tick"`
 	PlainReads         *ebpf.Variable `ebpf:"plain_reads"`
 	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
 	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`

@@ -10,7 +10,7 @@ import (
 // that disturb nobody else; those of test/vm/guest are the others.
 func TestRecordedEvents(t *testing.T) {
 	needRoot(t)
-	history := provoke.Start(t, provoke.Groups())
+	history := provoke.Start(t, provoke.Groups(), 0)
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *provoke.History)
@@ -20,6 +20,8 @@ func TestRecordedEvents(t *testing.T) {
 		{"work", provoke.Work},
 		{"stacks", provoke.Stacks},
 		{"served", provoke.Served},
+		{"polled", provoke.Polled},
+		{"ticks", provoke.Ticks},
 		{"unseen", provoke.Unseen},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},

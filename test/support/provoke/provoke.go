@@ -27,15 +27,16 @@ type History struct {
 	ring   flight.Recorder
 }
 
-// Start loads and attaches the kernel side with groups of events.
-func Start(t *testing.T, groups []string) *History {
+// Start loads and attaches the kernel side with groups of events. What interrupts take is
+// recorded from a floor on; 0: each.
+func Start(t *testing.T, groups []string, floor time.Duration) *History {
 	t.Helper()
 	const ring = 4 << 20
 	var list []rules.Rule
 	if slices.Contains(groups, "wait") { // a tracker knows which waits are long: this one never fires
 		list = []rules.Rule{{Name: "never", Track: rules.Wakeup, Threshold: time.Hour}}
 	}
-	kernel, err := tracker.New(list, &tracker.Options{Groups: groups, Ring: ring, Tasks: 4096, TrackSelf: true})
+	kernel, err := tracker.New(list, &tracker.Options{Groups: groups, Ring: ring, IRQFloor: floor, Tasks: 4096, TrackSelf: true})
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.Check(t, kernel.Close()) })
 	r, err := flight.New(kernel, flight.BackendMmap, ring)

@@ -21,7 +21,7 @@ func Shed(t *testing.T) {
 		"process": {trace.ProcessFork, trace.ProcessExec, trace.ProcessExit},
 		"timer":   {trace.HrtimerEntry, trace.HrtimerExit},
 	}
-	history := Start(t, []string{"sched", "process", "timer"})
+	history := Start(t, []string{"sched", "process", "timer"}, 0)
 	all := len(history.Kernel.Programs())
 	count := func(seen map[string]int) {
 		for _, e := range history.Take() {

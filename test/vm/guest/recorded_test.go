@@ -17,7 +17,7 @@ func TestRecordedEvents(t *testing.T) {
 	inGuest(t)
 	provoke.MountCgroups(t)
 	assert.NilError(t, loopbackUp())
-	history := provoke.Start(t, provoke.Groups())
+	history := provoke.Start(t, provoke.Groups(), 0)
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *provoke.History)
@@ -27,6 +27,8 @@ func TestRecordedEvents(t *testing.T) {
 		{"work", provoke.Work},
 		{"stacks", provoke.Stacks},
 		{"served", provoke.Served},
+		{"polled", provoke.Polled},
+		{"ticks", provoke.Ticks},
 		{"unseen", provoke.Unseen},
 		{"faults", func(t *testing.T, history *provoke.History) {
 			if missing("/sys/kernel/tracing/events/exceptions/page_fault_user") {
