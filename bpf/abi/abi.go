@@ -2068,18 +2068,20 @@ const (
 
 // TickState is struct tick_state, table.h.
 type TickState struct {
-	_          structs.HostLayout
-	Ticks      uint64
-	Scans      uint64
-	Late       uint64
-	LatestNs   uint64
-	Truncated  uint64
-	NextNs     uint64
-	Busy       uint64
-	SoonestNs  uint64
-	SoFarNs    uint64
-	Generation uint32
-	_          uint32
+	_           structs.HostLayout
+	Ticks       uint64
+	Scans       uint64
+	Late        uint64
+	LatestNs    uint64
+	Truncated   uint64
+	NextNs      uint64
+	Busy        uint64
+	SoonestNs   uint64
+	ScanNs      uint64
+	SoFarNs     uint64
+	ScanSoFarNs uint64
+	Generation  uint32
+	_           uint32
 }
 
 // StaleSlot is struct stale_slot, table.h.

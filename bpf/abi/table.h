@@ -67,10 +67,12 @@ struct tick_state {
 	__u64 latest_ns;
 	__u64 truncated; /* ticks that ended before their work, to go on at the next one */
 	__u64 next_ns;
-	__u64 busy;	  /* a CPU runs it */
-	__u64 soonest_ns; /* no timeout of a pending table can be due before */
-	__u64 so_far_ns;  /* the same of the chunks that this tick has come to */
-	__u32 generation; /* of the rules that soonest_ns holds for */
+	__u64 busy;	      /* a CPU runs it */
+	__u64 soonest_ns;     /* no timeout of a pending table can be due before */
+	__u64 scan_ns;	      /* nothing is to be looked through before */
+	__u64 so_far_ns;      /* soonest_ns of the chunks that this tick has come to, */
+	__u64 scan_so_far_ns; /* and scan_ns */
+	__u32 generation;     /* of the rules that these hold for */
 	__u32 _pad;
 };
 

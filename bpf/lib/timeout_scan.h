@@ -42,7 +42,8 @@ struct tick_walk {
 	u32 force;
 	u32 bucket;
 	u32 segment;
-	u32 over; /* enough for one tick */
+	u32 over;   /* enough for one tick */
+	u32 looked; /* through a chunk in this tick */
 	u32 cpu;
 };
 

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -57,4 +58,33 @@ rules:
 	assert.NilError(t, err)
 	t.Logf("%d keys in %v; reported %d, lost for want of room in the ring buffer %d, all within %v; tick %+v", n, took, len(seen), k.RingFull, last, tick)
 	assert.Check(t, len(seen)+int(k.RingFull) == n, "%d reported and %d lost of %d", len(seen), k.RingFull, n)
+}
+
+// TestScansApart: the parts of a pending table are looked through one at a time, as each look
+// keeps interrupts off.
+func TestScansApart(t *testing.T) {
+	const tick = 8 * time.Millisecond // TICK_NS of bpf/tick.h
+	const parts = 16                  // of this table: CHUNK_BUCKETS of bpf/abi/table.h
+	for _, timeout := range []time.Duration{time.Second, 2 * time.Second} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			c := watch(t, []rules.Rule{{Name: "never", Track: rules.OffCPU, Timeout: timeout, When: rules.Match{State: []rules.State{rules.Uninterruptible}}}},
+				&tracker.Options{Tasks: parts * 512 * 8})
+			time.Sleep(timeout / 2) // at first all are new, and looked through at once
+			begin, err := c.kernel.Tick()
+			assert.NilError(t, err)
+			looks := begin.Scans
+			for start := time.Now(); time.Since(start) < 2*timeout; {
+				before := time.Now()
+				time.Sleep(time.Millisecond) // its end is a timer as well
+				s, err := c.kernel.Tick()
+				assert.NilError(t, err)
+				if time.Since(before) < tick {
+					assert.Check(t, s.Scans-looks <= 2, "%d parts within %v", s.Scans-looks, time.Since(before))
+				}
+				looks = s.Scans
+			}
+			assert.Check(t, looks-begin.Scans >= parts, "%d looks", looks-begin.Scans)
+			t.Logf("%d looks in %v", looks-begin.Scans, 2*timeout)
+		})
+	}
 }
