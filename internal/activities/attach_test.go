@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"errors"
 	"os/exec"
 	"sync"
 	"testing"
@@ -28,15 +29,21 @@ func attachedPrograms(t *testing.T, a *Activities) (n int) {
 			ours[id] = true
 		}
 	}
-	it := new(link.Iterator)
-	defer it.Close()
-	for it.Next() {
-		if info, err := it.Link.Info(); err == nil && ours[info.Program] {
-			n++
+	for {
+		it := new(link.Iterator)
+		n = 0
+		for it.Next() {
+			if info, err := it.Link.Info(); err == nil && ours[info.Program] {
+				n++
+			}
+		}
+		err := it.Err()
+		it.Close()
+		if !errors.Is(err, unix.EAGAIN) { // another one makes a link that has no descriptor yet
+			assert.NilError(t, err)
+			return n
 		}
 	}
-	assert.NilError(t, it.Err())
-	return n
 }
 
 func eventually(t *testing.T, what string, is func() bool) {

@@ -38,8 +38,8 @@ const (
 )
 
 // Step takes what the hooks cost since the last step, or would have if they are not
-// attached, in CPU seconds for each CPU; 0 where nobody knows, so that they are tried again. It reports whether to attach or detach them
-// (see Closed).
+// attached, in CPU seconds for each CPU; 0 where nobody knows, so that they are tried again.
+// It reports whether to attach or detach them (see Closed).
 func (g *Gate) Step(at time.Duration, costs []float64) (changed bool) {
 	took := at - g.last
 	steady := g.begun && took > 0 && took <= gateMaxStep
