@@ -23,8 +23,9 @@ const volatile bool record_run;
 #define WAIT_INTERRUPTIBLE_MOST 5
 
 /*
- * Of work that goes on for ever, the next stack is due so much later for each one, and may come so
- * much too early: many that poll end their waits by a timer all the time, and nothing is slow.
+ * Of waits that a timer has ended, as all those of who polls, and of servers that are always busy
+ * there is no end, and nothing is slow: for each stack the next one is due so much later, and may
+ * come so much too early.
  */
 #define SELDOM_NS 90000000
 #define SELDOM_EARLY_NS (20 * (u64)SELDOM_NS)
@@ -194,9 +195,7 @@ static __always_inline bool run_is_due(struct task_struct *current, struct cpu_s
 		every = RUN_SELDOM_NS;
 	if ((s64)(now - runs->last_ns) < every)
 		return false;
-	if (quiet >= RUN_LONG_NS)
-		return true;
-	return seldom_may(runs->busy_ns, now);
+	return quiet >= RUN_LONG_NS || seldom_may(runs->busy_ns, now);
 }
 
 struct run_find {

@@ -261,7 +261,8 @@ func (o *Objects) leaveNotes() error {
 	var s abi.CpuState
 	var errs []error
 	if o.links.shed["hrtimer_expire_exit"] {
-		errs = append(errs, o.clearOfCPUs(memory, unsafe.Offsetof(s.InHrtimer), unsafe.Sizeof(s.InHrtimer)))
+		errs = append(errs, o.clearOfCPUs(memory, unsafe.Offsetof(s.InHrtimer), unsafe.Sizeof(s.InHrtimer)),
+			o.clearOfCPUs(memory, unsafe.Offsetof(s.TickNs), unsafe.Sizeof(s.TickNs)))
 	}
 	if o.links.shed["contention_end"] {
 		errs = append(errs, o.clearOfCPUs(memory, unsafe.Offsetof(s.Spins), unsafe.Sizeof(s.Spins)))
