@@ -14,6 +14,7 @@
 #include "recorder/stack.h"
 #include "recorder/steal.h"
 #include "tick.h"
+#include "trackers/block_shed.h"
 #include "trackers/chain.h"
 #include "trackers/sched_shed.h"
 #include "trackers/syscall_thread.h"
@@ -270,9 +271,14 @@ int BPF_PROG(block_rq_issue, struct request *rq)
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(block_rq_complete, struct request *rq, u8 error, unsigned int bytes)
 {
-	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
+	u64 now;
 
+	if (track_block && askers_shed) {
+		shed_complete(rq, error, bytes, cpu, this_cpu(cpu));
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
 	if (record_block) {
 		record_request(ctx, REC_BLOCK_COMPLETE, rq, bytes, error, cpu, now);
 		interrupt_works(bpf_get_current_task_btf(), cpu);

@@ -140,6 +140,7 @@ const (
 	TailcamProgWorkqueueExecuteEndSkipped = "workqueue_execute_end_skipped"
 	TailcamProgWorkqueueExecuteStart      = "workqueue_execute_start"
 	TailcamProgWorkqueueQueueWork         = "workqueue_queue_work"
+	TailcamVarAskersShed                  = "askers_shed"
 	TailcamVarCallMask                    = "call_mask"
 	TailcamVarCallsByTracepoint           = "calls_by_tracepoint"
 	TailcamVarCallsWanted                 = "calls_wanted"
@@ -432,6 +433,7 @@ type TailcamMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TailcamVariableSpecs struct {
+	AskersShed                 *ebpf.VariableSpec `ebpf:"askers_shed"`
 	CallMask                   *ebpf.VariableSpec `ebpf:"call_mask"`
 	CallsByTracepoint          *ebpf.VariableSpec `ebpf:"calls_by_tracepoint"`
 	CallsWanted                *ebpf.VariableSpec `ebpf:"calls_wanted"`
@@ -691,6 +693,7 @@ func (m *TailcamMaps) Close() error {
 //
 // It can be passed to LoadTailcamObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TailcamVariables struct {
+	AskersShed                 *ebpf.Variable `ebpf:"askers_shed"`
 	CallMask                   *ebpf.Variable `ebpf:"call_mask"`
 	CallsByTracepoint          *ebpf.Variable `ebpf:"calls_by_tracepoint"`
 	CallsWanted                *ebpf.Variable `ebpf:"calls_wanted"`

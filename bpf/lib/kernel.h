@@ -438,7 +438,8 @@ struct request {
 	u32 cmd_flags;
 	unsigned int __data_len;
 	u64 __sector;
-	u64 start_time_ns;
+	u64 start_time_ns;    /* when it was made */
+	u64 io_start_time_ns; /* when the device got it; 0: not known */
 } CORE;
 
 #endif

@@ -43,7 +43,7 @@ type ProgramCost struct {
 
 // CostPart is what one part costs, or would cost if it were not shed.
 type CostPart struct {
-	Part string  `json:"part"` // "group irq", "histograms", "user stacks", "wakers", "rule NAME"
+	Part string  `json:"part"` // "group irq", "histograms", "user stacks", "wakers", "askers", "rule NAME"
 	CPU  float64 `json:"cpu"`
 	Shed bool    `json:"shed,omitempty"`
 }

@@ -23,6 +23,7 @@ const (
 	Histograms Kind = "histograms"  // of all delays
 	UserStacks Kind = "user stacks" // of outliers
 	Wakers     Kind = "wakers"      // who wakes whom: the scheduler itself tells how long tasks wait
+	Askers     Kind = "askers"      // who asks for block requests: the kernel itself tells how long they take
 	Rule       Kind = "rule"
 
 	// Gates shed them, no Controller.
@@ -100,11 +101,12 @@ func worth(p Part) int {
 		return 2
 	case UserStacks:
 		return 3
-	}
-	if p.Kind == Wakers {
+	case Wakers:
 		return 4 + len(essential)
+	case Askers:
+		return 5 + len(essential)
 	}
-	return 5 + len(essential)
+	return 6 + len(essential)
 }
 
 // order sorts parts in the order in which they are shed.

@@ -93,7 +93,7 @@ func TestOrder(t *testing.T) {
 func TestWakers(t *testing.T) {
 	for _, measure := range []bool{true, false} {
 		w := newWorld(t, 2, 0.01)
-		w.wakers, w.measure = true, measure
+		w.less, w.measure = Wakers, measure
 		w.load = func(at time.Duration) float64 {
 			if at > 20*time.Minute {
 				return 0.1
@@ -117,6 +117,31 @@ func TestWakers(t *testing.T) {
 			return 0
 		}
 		assert.Check(t, back(Part{Kind: Wakers}) < back(Part{Group, "sched"}), "%v", w.sequence())
+	}
+}
+
+// TestAskers: before the rule on disks is shed, it is done without who asks for requests.
+func TestAskers(t *testing.T) {
+	for _, less := range []Kind{Askers, ""} {
+		w := newWorld(t, 2, 0.01)
+		w.less = less
+		w.rules = w.rules[2:] // block alone
+		w.prices["block_rq_issue"], w.prices["block_rq_complete"] = 20_000, 20_000
+		w.load = func(at time.Duration) float64 {
+			if at > 20*time.Minute {
+				return 0.1
+			}
+			return 1
+		}
+		w.run(20 * time.Minute)
+		want := "rule block"
+		if less == Askers {
+			want = "askers"
+		}
+		assert.Check(t, strings.HasSuffix(w.shedNow(), ", "+want), "shed %q", w.shedNow())
+		assert.Check(t, w.share <= 0.01, "cost %g", w.share)
+		w.run(60 * time.Minute)
+		assert.Check(t, is.Equal("", w.shedNow()))
 	}
 }
 

@@ -12,8 +12,14 @@ type Program struct {
 	Groups []string // of the recorder that have its records
 	Tracks []string // trackers that need it
 	Stacks bool     // user stacks need it
-	Wakers bool     // it does less, or is detached, while wakers are shed
+	Less   Kind     // while this is shed it does less, or is detached: Wakers, Askers; "": neither
 	Always bool     // it is never shed
+}
+
+// recorded reports whether the group of the recorder that has the events of Less is at work.
+func (p *Program) recorded(shed func(Part) bool) bool {
+	group := map[Kind]string{Wakers: "sched", Askers: "block"}[p.Less]
+	return slices.Contains(p.Groups, group) && !shed(Part{Group, group})
 }
 
 // Reading is what is counted at one moment. Counters that go backwards, or a
@@ -122,7 +128,7 @@ func (m *Meter) Learn(at, took time.Duration, runs []Run, events Events, program
 			k.measured = true
 			ns := float64(r.Time.Nanoseconds()) / float64(r.Runs)
 			switch {
-			case p.Wakers && shed(Part{Kind: Wakers}) && (!slices.Contains(p.Groups, "sched") || shed(Part{Group, "sched"})):
+			case p.Less != "" && shed(Part{Kind: p.Less}) && !p.recorded(shed):
 				k.light = ns
 			case k.record == 0:
 				k.own = ns
@@ -199,7 +205,7 @@ func (m *Meter) Sample(shed func(Part) bool) *Sample {
 	s.Parts = view.groups()
 	s.Parts = append(s.Parts,
 		Cost{Part: Part{Kind: Histograms}, CPU: delays}, Cost{Part: Part{Kind: UserStacks}, CPU: view.stacks()},
-		Cost{Part: Part{Kind: Wakers}, CPU: view.wakers()})
+		Cost{Part: Part{Kind: Wakers}, CPU: view.without(Wakers)}, Cost{Part: Part{Kind: Askers}, CPU: view.without(Askers)})
 	s.Parts = append(s.Parts, view.rules()...)
 	return s
 }
@@ -208,17 +214,17 @@ func (m *Meter) Sample(shed func(Part) bool) *Sample {
 type use struct {
 	*Program
 	full, record float64 // CPU seconds per second: with its record, and that alone
-	light        float64 // while wakers are shed, if they can be
-	wakersShed   bool
-	groups       int  // that are not shed
-	tracks       int  // rules that are not shed
-	stacks       bool // needed, and not shed
-	gated        bool // a gate has detached it
+	light        float64 // while what it has Less of is shed
+	less         bool    // it is
+	groups       int     // that are not shed
+	tracks       int     // rules that are not shed
+	stacks       bool    // needed, and not shed
+	gated        bool    // a gate has detached it
 }
 
 // tracking is what it costs without the recorder.
 func (u *use) tracking() float64 {
-	if u.Wakers && u.wakersShed {
+	if u.less {
 		return u.light
 	}
 	return u.full - u.record
@@ -240,7 +246,7 @@ func (u *use) cost() float64 {
 // has reports whether a group's records make the program dearer. Who runs since when, which
 // stacks of those that run for long need, is what trackers of tasks note anyway.
 func (u *use) has(group string) bool {
-	return slices.Contains(u.Groups, group) && !(group == "run" && u.Wakers && u.tracks > 0)
+	return slices.Contains(u.Groups, group) && !(group == "run" && u.Less == Wakers && u.tracks > 0)
 }
 
 type view struct {
@@ -261,8 +267,8 @@ func newView(m *Meter, r *Reading, shed func(Part) bool) *view {
 		}
 		u := use{
 			Program: p, full: rate * k.total() / 1e9, record: rate * k.record / 1e9, light: rate * k.light / 1e9,
-			wakersShed: shed(Part{Kind: Wakers}),
-			stacks:     p.Stacks && !shed(Part{Kind: UserStacks}),
+			less:   p.Less != "" && shed(Part{Kind: p.Less}),
+			stacks: p.Stacks && !shed(Part{Kind: UserStacks}),
 		}
 		gate := p.behind()
 		u.gated = gate != "" && shed(Part{Kind: gate}) && !Needed(gate, r.Rules)
@@ -348,11 +354,11 @@ func (v *view) stacks() (cpu float64) {
 	return cpu + m.help
 }
 
-// wakers is what it costs to know who wakes whom, or would. None can be shed while the recorder has
-// wake-ups, or a program needs no tracker.
-func (v *view) wakers() (cpu float64) {
+// without is what shedding Wakers or Askers saves, or would. Neither can be shed while the recorder
+// has the same events, or a program needs no tracker.
+func (v *view) without(kind Kind) (cpu float64) {
 	for i := range v.list {
-		if u := &v.list[i]; u.Wakers && u.groups == 0 && u.tracks > 0 {
+		if u := &v.list[i]; u.Less == kind && u.groups == 0 && u.tracks > 0 {
 			cpu += u.full - u.record - u.light
 		}
 	}

@@ -32,7 +32,7 @@ type Run struct {
 type price struct {
 	own    float64 // ns per run, without its record
 	record float64 // ns per run, if others need the program too; else 0
-	light  float64 // ns per run, while wakers are shed
+	light  float64 // ns per run, while what the program has Less of is shed
 	driver Driver
 	per    float64 // runs per event of the driver, or per second
 	loose  bool    // the driver says little of how often it runs
@@ -73,7 +73,7 @@ var assumed = map[string]price{
 
 	"block_rq_insert":   {own: 830, driver: Requests, per: 1},
 	"block_rq_issue":    {own: 340, driver: Requests, per: 1},
-	"block_rq_complete": {own: 720, driver: Requests, per: 1},
+	"block_rq_complete": {own: 720, light: 100, driver: Requests, per: 1},
 	"block_rq_merge":    {own: 100, driver: Requests, per: 0.1},
 	"block_rq_requeue":  {own: 100, driver: Requests, per: 0},
 

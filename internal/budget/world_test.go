@@ -16,7 +16,7 @@ type world struct {
 	measure bool                           // the kernel measures
 	prices  map[string]float64             // true ones in ns, without the record
 	calls   float64                        // system calls recorded per switch
-	wakers  bool                           // can be shed
+	less    Kind                           // Wakers or Askers: can be shed
 	rules   []RuleInfo
 	own     float64 // of the daemon, CPU seconds per second and CPU
 	stacks  float64 // of its helpers, when all CPUs are busy
@@ -41,7 +41,7 @@ type step struct {
 
 const (
 	trueRecord = 130 // ns
-	trueLight  = 70  // of a switch without wakers
+	trueLight  = 70  // of a switch without wakers, and of a completion without askers
 )
 
 // made are the prices of a world, whatever real ones are.
@@ -52,7 +52,7 @@ var made = map[string]price{
 	"sched_process_fork":   {own: 250, driver: Forks, per: 1},
 	"sys_enter":            {own: 90, driver: Switches, per: 5, loose: true},
 	"block_rq_issue":       {own: 350, driver: Requests, per: 1},
-	"block_rq_complete":    {own: 350, driver: Requests, per: 1},
+	"block_rq_complete":    {own: 350, light: trueLight, driver: Requests, per: 1},
 	"irq_handler_entry":    {own: 190, driver: Interrupts, per: 0.3},
 	"irq_handler_exit":     {own: 170, driver: Interrupts, per: 0.3},
 	"softirq_entry":        {own: 170, driver: Softirqs, per: 1},
@@ -103,8 +103,11 @@ func (w *world) programs() []Program {
 		{Name: "hrtimer_expire_entry", Groups: []string{"timer"}, Always: true},
 		{Name: "hrtimer_expire_exit", Groups: []string{"timer"}},
 	}
-	for i := range 3 {
-		list[i].Wakers = w.wakers
+	group := map[Kind]string{Wakers: "sched", Askers: "block"}[w.less]
+	for i := range list {
+		if list[i].Groups[0] == group {
+			list[i].Less = w.less
+		}
 	}
 	if w.calls >= 0 {
 		list = append(list, Program{Name: "sys_enter", Groups: []string{"syscall"}})
@@ -128,8 +131,8 @@ func (w *world) truth(p *Program, load float64) (runs, ns float64) {
 		return 0, 0
 	}
 	k := made[p.Name]
-	if p.Wakers && !group && w.controller.IsShed(Part{Kind: Wakers}) {
-		if p.Name != "sched_switch" {
+	if p.Less != "" && !group && w.controller.IsShed(Part{Kind: p.Less}) {
+		if p.Name != "sched_switch" && p.Name != "block_rq_complete" {
 			return 0, 0
 		}
 		return k.per * busy[k.driver] * load * float64(w.cpus), trueLight

@@ -276,6 +276,8 @@ func (d *daemon) rest() error {
 			s.UserStacks = true
 		case budget.Wakers:
 			s.Wakers = true
+		case budget.Askers:
+			s.Askers = true
 		}
 	}
 	c.gated = c.gatedRules(d.rules)
@@ -420,7 +422,13 @@ func (d *daemon) scalePrices() {
 // programUses lists the kernel side's programs.
 func (d *daemon) programUses() (list []budget.Program) {
 	for _, s := range d.kernel.Serves() {
-		p := budget.Program{Name: s.Program, Groups: s.Groups, Stacks: s.Stacks, Wakers: s.Wakers, Always: s.Always}
+		p := budget.Program{Name: s.Program, Groups: s.Groups, Stacks: s.Stacks, Always: s.Always}
+		switch {
+		case s.Wakers:
+			p.Less = budget.Wakers
+		case s.Askers:
+			p.Less = budget.Askers
+		}
 		for _, t := range s.Tracks {
 			p.Tracks = append(p.Tracks, string(t))
 		}

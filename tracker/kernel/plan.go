@@ -31,6 +31,8 @@ type Plan struct {
 	wakersNeeded      bool // a rule that tells of waits cannot do without who wakes whom
 	locksShed         bool // no program runs at contended locks, for now
 	wakersShed        bool // no program runs at wake-ups, for now
+	askersNeeded      bool // a rule on block requests cannot do without who asks for them
+	askersShed        bool // no program runs where block requests begin, for now
 	queuesTellWaits   bool // the kernel's run queues tell how long tasks wait
 	softirqsShed      bool // only chains have their hooks, for now
 	taskKfuncs        bool // the kernel hands out a task by its id
@@ -100,6 +102,7 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool
 		p.switchesLater = p.switchesLater || later
 		p.userStacksLater = p.userStacksLater || later && slices.Contains(r.Stacks, rules.UserStack)
 		p.wakersNeeded = p.wakersNeeded || needsWakers(&r)
+		p.askersNeeded = p.askersNeeded || needsAskers(&r)
 		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
 		p.Timeouts = p.Timeouts || hasTimeout(&r)
 		p.progress = p.progress || slices.Contains(r.Stacks, rules.ProgressStacks)
@@ -172,6 +175,17 @@ func needsWakers(r *rules.Rule) bool {
 	return r.Track == rules.Wakeup && hasTimeout(r)
 }
 
+// needsAskers reports whether a rule on block requests needs to know who asked for them.
+func needsAskers(r *rules.Rule) bool {
+	who := func(m *rules.Match) bool {
+		all, not := m.Places()
+		return !all.Empty() || !not.Empty() || len(m.Comm)+len(m.NotComm) > 0 ||
+			len(m.PID)+len(m.NotPID)+len(m.TID)+len(m.NotTID)+len(m.UID)+len(m.NotUID)+len(m.Thread) > 0
+	}
+	return r.Track == rules.Block && (r.Histogram != nil || r.IsAdaptive() || who(&r.When) ||
+		slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return who(&o.When) }))
+}
+
 // queuesTellWaits reports whether the kernel's run queues tell how long tasks wait: CONFIG_SCHED_INFO and
 // CONFIG_FAIR_GROUP_SCHED.
 func queuesTellWaits(kernel *btf.Spec) bool {
@@ -201,6 +215,7 @@ func (p *Plan) Grow(q *Plan) *Plan {
 		{&n.wakerStacksSlow, p.wakerStacksSlow},
 		{&n.softirqRaise, p.softirqRaise},
 		{&n.wakersNeeded, p.wakersNeeded},
+		{&n.askersNeeded, p.askersNeeded},
 		{&n.Timeouts, p.Timeouts},
 		{&n.progress, p.progress},
 		{&n.chainUser, p.chainUser},
@@ -239,7 +254,7 @@ func (p *Plan) Covers(q *Plan) bool {
 	return has(p.allCalls, q.allCalls) && has(p.chainUser, q.chainUser) && has(p.Timeouts, q.Timeouts) && has(p.progress, q.progress) &&
 		has(p.userStacksLater, q.userStacksLater) && has(p.contextsLater(), q.contextsLater()) && has(p.wakerStacksAlways, q.wakerStacksAlways) &&
 		has(p.wakerStacksSlow || p.wakerStacksAlways, q.wakerStacksSlow) && has(p.softirqRaise, q.softirqRaise) &&
-		has(p.wakersNeeded, q.wakersNeeded)
+		has(p.wakersNeeded, q.wakersNeeded) && has(p.askersNeeded, q.askersNeeded)
 }
 
 // namesSwitches reports whether records go without the names of their threads.
@@ -270,6 +285,9 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 		return false
 	}
 	if p.wakersShed && slices.Contains(wakerHooks, h.Program) {
+		return false
+	}
+	if p.askersShed && slices.Contains(askerHooks, h.Program) {
 		return false
 	}
 	if p.softirqsShed && (h.Program == "softirq_entry" || h.Program == "softirq_exit") {

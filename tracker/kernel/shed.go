@@ -23,6 +23,7 @@ type Shedding struct {
 	Tracks     []rules.Track // trackers none of whose rules fires
 	UserStacks bool
 	Wakers     bool // who wakes whom, unless a rule or the recorder needs it: the scheduler itself tells how long tasks wait
+	Askers     bool // who asks for block requests, unless a rule or the recorder needs it: the kernel itself tells how long these take
 	Softirqs   bool // the hooks of softirqs, unless chains need them: timers sample what runs
 	Locks      bool // the hooks of contended locks
 	Histograms bool // all: adaptive thresholds stand still without them
@@ -57,7 +58,8 @@ func (o *Objects) shedLocked() error {
 	if plan.wakersShed {
 		errs = append(errs, o.setWakersShed(plan))
 	}
-	errs = append(errs, o.attachMissing(plan), o.setWakersShed(plan))
+	// What begins while programs are attached again would stay pending if its end did not look for it.
+	errs = append(errs, o.Vars.AskersShed.Set(flag(plan.askersShed)), o.attachMissing(plan), o.setWakersShed(plan))
 	detached, err := o.detachUnwanted(plan)
 	if detached {
 		time.Sleep(o.detachGrace())
@@ -107,6 +109,7 @@ func (p *Plan) without(s *Shedding) *Plan {
 		delete(q.Tracks, rules.Softirq)
 	}
 	q.wakersShed = s.Wakers && q.canShedWakers()
+	q.askersShed = s.Askers && q.canShedAskers()
 	q.locksShed = s.Locks
 	q.softirqRaise = p.softirqRaise && q.Tracks[rules.Softirq]
 	q.userStacksLater = p.userStacksLater && !s.UserStacks
@@ -119,6 +122,14 @@ var wakerHooks = []string{"sched_waking", "sched_wakeup_new", "sched_migrate_tas
 // canShedWakers reports whether how long tasks wait would be known without the hooks at wake-ups.
 func (p *Plan) canShedWakers() bool {
 	return p.queuesTellWaits && !p.wakersNeeded && !p.Groups["sched"] && !p.Tracks[rules.Chain] && (p.Tracks[rules.Wakeup] || p.Tracks[rules.OffCPU])
+}
+
+// askerHooks are those that only tell of requests which have not completed, and who asks for them.
+var askerHooks = []string{"block_rq_insert", "block_rq_issue", "block_rq_merge", "block_rq_requeue", "block_rq_complete_skipped"}
+
+// canShedAskers reports whether how long block requests take would be known without the hooks at their begin.
+func (p *Plan) canShedAskers() bool {
+	return p.Tracks[rules.Block] && !p.askersNeeded && !p.Groups["block"]
 }
 
 // keeps reports whether the program of h stays attached. What notes at its
@@ -206,17 +217,18 @@ func (o *Objects) detachUnwanted(plan *Plan) (any bool, err error) {
 	return any, errors.Join(errs...)
 }
 
-// clearTables empties the pending tables of trackers that are shed, so that
+// clearTables empties the pending tables of trackers that are shed, or do without them, so that
 // nothing pending meets an exit after they are back: it began long before.
 func (o *Objects) clearTables(plan *Plan) error {
-	resting := func(t rules.Track) bool { return o.Plan().Tracks[t] && !plan.Tracks[t] }
+	pending := func(t rules.Track) bool { return plan.Tracks[t] && !(t == rules.Block && plan.askersShed) }
+	resting := func(t rules.Track) bool { return o.Plan().Tracks[t] && !pending(t) }
 	var errs []error
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
 	for n := range o.tables.list {
 		p := &o.tables.list[n]
 		if !p.used || !slices.ContainsFunc(kinds.Trackers(n), resting) ||
-			slices.ContainsFunc(kinds.Trackers(n), func(t rules.Track) bool { return plan.Tracks[t] }) {
+			slices.ContainsFunc(kinds.Trackers(n), pending) {
 			continue
 		}
 		keys, slots, _ := p.Maps(o.Maps())
@@ -355,6 +367,7 @@ type Served struct {
 	Tracks  []rules.Track // trackers that need it
 	Stacks  bool          // user stacks that follow later need it
 	Wakers  bool          // it does less, or nothing, while wakers are shed
+	Askers  bool          // the same while askers are
 	Always  bool          // it is never shed
 }
 
@@ -362,6 +375,8 @@ type Served struct {
 func (o *Objects) Serves() []Served {
 	o.links.mu.Lock()
 	defer o.links.mu.Unlock()
+	unrecorded := *o.Plan()
+	unrecorded.Groups = nil
 	attached := map[string]bool{}
 	var list []Served
 	for _, a := range o.links.list {
@@ -381,9 +396,10 @@ func (o *Objects) Serves() []Served {
 			groups = append(slices.Clone(groups), "run")
 		}
 		if h.Program == "sched_switch" || slices.Contains(wakerHooks, h.Program) {
-			q := *o.Plan()
-			q.Groups = nil // without the recorder
-			s.Wakers = q.canShedWakers()
+			s.Wakers = unrecorded.canShedWakers()
+		}
+		if h.Program == "block_rq_complete" || slices.Contains(askerHooks, h.Program) {
+			s.Askers = unrecorded.canShedAskers()
 		}
 		for _, g := range groups {
 			if o.Plan().Groups[g] {

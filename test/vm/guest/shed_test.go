@@ -9,6 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -49,6 +50,28 @@ func TestShedWakers(t *testing.T) {
 			o := await(t, outliers, "offcpu", unix.Gettid())
 			assert.Check(t, !shed || o.Waker == nil, "woken by %+v", o.Waker)
 			return o, asked, took
+		})
+	}
+}
+
+// TestShedAskers: with no program where block requests begin, they are told of as they were, but for
+// who asked for them.
+func TestShedAskers(t *testing.T) {
+	inGuest(t)
+	rule := rules.Rule{Name: "block", Track: rules.Block, Threshold: slowDiskDelay / 2, When: rules.Match{Device: []string{"null*"}}}
+	k, outliers := watch(t, []rules.Rule{rule}, &tracker.Options{TrackSelf: true})
+	all := len(k.Programs())
+	for i, shed := range []bool{true, false} {
+		assert.NilError(t, k.Shed(&tracker.Shedding{Askers: shed}))
+		assert.Check(t, is.Equal(shed, len(k.Programs()) < all))
+		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
+			drop(outliers)
+			took, err := readDirect(slowDisk, int64(i)<<20)
+			assert.NilError(t, err)
+			o := await(t, outliers, "block", 0)
+			assert.Check(t, is.Equal(shed, o.Task.TID == 0 && o.Task.Comm == ""), "asked for by %+v", o.Task)
+			assert.Check(t, o.Block.Op == "read" && o.Block.Sector == uint64(i)<<20/512, "%+v", o.Block)
+			return o, slowDiskDelay * 99 / 100, took
 		})
 	}
 }
