@@ -183,6 +183,8 @@ func (m *model) whoSlow(o *Outlier) *Who {
 		w.Name = "a softirq" // where work without a worker runs
 	case o.TID == 0 && (o.Track == "trigger" || o.Track == "activity"):
 		w.Name = "no target"
+	case o.TID == 0 && o.Track == "block" && o.Comm == "":
+		w.Name = "an unknown task" // askers are shed: docs/budget.md
 	case o.TID == 0:
 		w.Name = "the idle task"
 	}

@@ -73,7 +73,7 @@ var assumed = map[string]price{
 
 	"block_rq_insert":   {own: 830, driver: Requests, per: 1},
 	"block_rq_issue":    {own: 340, driver: Requests, per: 1},
-	"block_rq_complete": {own: 720, light: 100, driver: Requests, per: 1},
+	"block_rq_complete": {own: 720, light: 145, driver: Requests, per: 1},
 	"block_rq_merge":    {own: 100, driver: Requests, per: 0.1},
 	"block_rq_requeue":  {own: 100, driver: Requests, per: 0},
 

@@ -109,6 +109,8 @@ func subject(o *events.Outlier) string {
 		return "no worker"
 	case o.Trigger != nil && o.Task.TID == 0:
 		return "no target"
+	case o.Block != nil && o.Task.TID == 0 && o.Task.Comm == "": // askers are shed
+		return "unknown task"
 	case o.IRQ != nil && o.Task.TID == 0 && o.Task.Comm == "": // nobody knows who runs there
 		return fmt.Sprintf("cpu %d", o.CPU)
 	case o.IRQ != nil && o.Task.TID == 0:
