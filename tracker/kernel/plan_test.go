@@ -126,6 +126,46 @@ func TestWakersShed(t *testing.T) {
 	}
 }
 
+// TestAskersShed: where no rule asks who it was, only completions of block requests have a program.
+func TestAskersShed(t *testing.T) {
+	kernel := kernelWith(t, "block_rq_complete", "block_rq_merge", "block_rq_requeue", "block_rq_issue", "block_rq_insert", "hrtimer_expire_entry")
+	disk := rules.Rule{Name: "d", Track: rules.Block, Timeout: time.Second, When: rules.Match{Op: []rules.Op{rules.Read}, NotDevice: []string{"loop*"}}}
+	of := func(m rules.Match) rules.Rule {
+		r := disk
+		r.When = m
+		return r
+	}
+	counted, late, other := disk, disk, disk
+	counted.Histogram = &rules.Histogram{}
+	late.Overrides = []rules.Override{{When: rules.Match{NotContainer: []string{"db"}}, Threshold: time.Second}}
+	other.When.Comm = []string{"a*"}
+	for name, tt := range map[string]struct {
+		list   []rules.Rule
+		groups []string
+		want   bool
+	}{
+		"by device":          {[]rules.Rule{disk}, nil, true},
+		"recorded":           {[]rules.Rule{disk}, []string{"block"}, false},
+		"by name":            {[]rules.Rule{disk, other}, nil, false},
+		"by cgroup":          {[]rules.Rule{of(rules.Match{Cgroup: []string{"/a"}})}, nil, false},
+		"by kind of thread":  {[]rules.Rule{of(rules.Match{Thread: []rules.Thread{rules.UserThread}})}, nil, false},
+		"by an override":     {[]rules.Rule{late}, nil, false},
+		"a histogram":        {[]rules.Rule{counted}, nil, false},
+		"no rule":            {nil, nil, false},
+		"recorded, no rules": {nil, []string{"block"}, false},
+	} {
+		p, _, _, err := NewPlan(tt.list, tt.groups, kernel)
+		assert.NilError(t, err)
+		q := p.without(&Shedding{Askers: true})
+		assert.Check(t, is.Equal(q.askersShed, tt.want), name)
+		needed := len(tt.list)+len(tt.groups) > 0
+		assert.Check(t, is.Equal(q.keeps(kinds.HookOf("block_rq_complete")), needed), name)
+		for _, program := range []string{"block_rq_insert", "block_rq_issue"} {
+			assert.Check(t, is.Equal(q.keeps(kinds.HookOf(program)), needed && !tt.want), "%s: %s", name, program)
+		}
+	}
+}
+
 // TestSkippedRuns: where tasks are preempted in programs at tracepoints, ends have a second one.
 func TestSkippedRuns(t *testing.T) {
 	p := &Plan{Tracks: map[rules.Track]bool{rules.Block: true, rules.Syscall: true}, Groups: map[string]bool{"workqueue": true}}
