@@ -205,22 +205,13 @@ static __always_inline void outlier_request(struct scratch *s, struct request_sl
 	request_context(out, slot, index);
 }
 
-/* The floor is passed. current is whoever was interrupted: the slot knows who asked. */
-static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, u32 index, int error, u32 cpu,
-					  u64 now)
+/* What rq itself tells, if a rule wants it: it took since start, after it had been queued, or 0. */
+static __always_inline void request_emit(struct scratch *s, struct request *rq, int error, u64 queued, u64 start,
+					 u64 now)
 {
-	struct scratch *s = outlier_init(TRACK_BLOCK, cpu, slot->issue_ns, now);
-	u64 queued = slot->insert_ns ? slot->insert_ns : rq->start_time_ns;
 	struct gendisk *disk = rq->q->disk;
-	u64 start = slot->issue_ns, timed_out;
-	struct outlier *out;
+	struct outlier *out = &s->out;
 
-	timed_out = deadline_take(&slot->issue_ns, &slot->deadline);
-	if (!s || is_self(slot->pid))
-		return;
-	s->timed_out = timed_out;
-	out = &s->out;
-	outlier_request(s, slot, index);
 	out->cmd_flags = rq->cmd_flags;
 	s->facts.op = 1 << op_class(out->cmd_flags);
 	out->dev = s->facts.dev = request_dev(rq);
@@ -232,6 +223,22 @@ static __always_inline void block_outlier(struct request *rq, struct request_slo
 	if (disk)
 		bpf_probe_read_kernel_str(out->disk, sizeof(out->disk), disk->disk_name);
 	outlier_emit(s);
+}
+
+/* The floor is passed. current is whoever was interrupted: the slot knows who asked. */
+static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, u32 index, int error, u32 cpu,
+					  u64 now)
+{
+	struct scratch *s = outlier_init(TRACK_BLOCK, cpu, slot->issue_ns, now);
+	u64 queued = slot->insert_ns ? slot->insert_ns : rq->start_time_ns;
+	u64 start = slot->issue_ns, timed_out;
+
+	timed_out = deadline_take(&slot->issue_ns, &slot->deadline);
+	if (!s || is_self(slot->pid))
+		return;
+	s->timed_out = timed_out;
+	outlier_request(s, slot, index);
+	request_emit(s, rq, error, queued, start, now);
 }
 
 /* Counts its delay. */

@@ -26,27 +26,13 @@ static __always_inline u64 request_begun(struct request *rq)
 static __always_inline void shed_outlier(struct request *rq, int error, u32 cpu, u64 start, u64 now)
 {
 	struct scratch *s = outlier_init(TRACK_BLOCK, cpu, start, now);
-	struct gendisk *disk = rq->q->disk;
-	u64 made = rq->start_time_ns;
-	struct outlier *out;
 
 	if (!s)
 		return;
-	out = &s->out;
-	out->entry_cpu = cpu;
-	out->sector = s->facts.sector = rq->__sector;
-	out->bytes = rq->__data_len;
-	out->cmd_flags = rq->cmd_flags;
-	s->facts.op = 1 << op_class(out->cmd_flags);
-	out->dev = s->facts.dev = request_dev(rq);
-	if (!evaluate(s, TRACK_BLOCK, now - start))
-		return;
-	out->ret = error;
-	if (made && (s64)(start - made) > 0)
-		out->queue_ns = start - made;
-	if (disk)
-		bpf_probe_read_kernel_str(out->disk, sizeof(out->disk), disk->disk_name);
-	outlier_emit(s);
+	s->out.entry_cpu = cpu;
+	s->out.sector = s->facts.sector = rq->__sector;
+	s->out.bytes = rq->__data_len;
+	request_emit(s, rq, error, rq->start_time_ns, start, now);
 }
 
 static __always_inline void shed_complete(struct request *rq, int error, u32 bytes, u32 cpu, struct cpu_state *me)
