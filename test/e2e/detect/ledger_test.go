@@ -135,21 +135,17 @@ func (l *ledger) merge() map[*pair]bool {
 }
 
 // pardons returns a judge of latencies that are not reported. Requests complete
-// in anybody's time, and every thread of a chain hands it on: a switch that is hidden
-// breaks the chain that it ends, and the next one, which goes on from there.
+// in anybody's time, and every thread of a chain hands it on.
 func (l *ledger) pardons() func(*pair) bool {
 	thread, process := l.c.pardons()
 	unseen := l.c.unseen()
-	next := map[int]bool{}
 	return func(p *pair) bool {
 		switch p.Track {
 		case "block":
 			unseen--
 			return unseen >= 0
 		case "chain":
-			free := next[p.PID]
-			next[p.PID] = !free && process(p.PID)
-			return free || next[p.PID]
+			return process(p.PID)
 		}
 		return thread(p.TID)
 	}
