@@ -457,9 +457,9 @@ int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *expires)
 			me->hrtimer_tid = current->pid;
 			me->in_hrtimer = HRTIMER_EXPIRES;
 		}
+		if (record_timer)
+			record_hrtimer_entry(ctx, timer, expires, current, me, cpu, now);
 	}
-	if (record_timer)
-		record_hrtimer_entry(ctx, timer, expires, cpu, now);
 	if (track_chain)
 		chain_timer_entry(cpu, timer, now);
 	if (timeouts)

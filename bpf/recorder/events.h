@@ -169,10 +169,9 @@ static __always_inline void record_softirq_run(void *ctx, struct interrupt_slots
  * Of the tick there is one record, at its end, if it was long or somebody may ask what it did:
  * there are hundreds a second of each busy CPU, and each finds the ring's memory cold.
  */
-static __always_inline void record_hrtimer_entry(void *ctx, struct hrtimer *timer, s64 *expires, u32 cpu, u64 now)
+static __always_inline void record_hrtimer_entry(void *ctx, struct hrtimer *timer, s64 *expires,
+						 struct task_struct *current, struct cpu_state *me, u32 cpu, u64 now)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct cpu_state *me = this_cpu(cpu);
 	struct record r = {};
 
 	if (me && is_tick(timer, percpu_base(current, &me->percpu, cpu))) {
